@@ -1,0 +1,41 @@
+# make test: everything that must hold, from nothing but Python, pip and make.
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+CODE := src tests benchmarks
+
+.PHONY: help test check format bench install
+
+help:
+	@echo "make test    build the environment if there is none, then lint, type-check and test"
+	@echo "make check   lint and type-check only"
+	@echo "make format  put the code into its usual form"
+	@echo "make bench   measure speed and memory against peers (writes benchmarks/results/)"
+	@echo "VENV=DIR     where the environment is (default .venv)"
+
+test: check
+	$(BIN)/pytest
+
+check: install
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy
+
+format: install
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+bench: install
+	$(BIN)/python -m benchmarks
+
+# Dependencies once for each state of the dependency files; the project itself (a link to this folder) each time.
+DEPENDENCIES := $(VENV)/.dependencies-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+
+install: $(DEPENDENCIES)
+	@$(BIN)/pip install --quiet --no-deps --editable .
+
+$(DEPENDENCIES):
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --constraint constraints.txt --editable ".[dev]"
+	rm -f $(VENV)/.dependencies-*
+	touch $@

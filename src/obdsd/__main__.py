@@ -1,0 +1,7 @@
+"""`python -m obdsd` is `obdsd`."""
+
+import sys
+
+from obdsd.cli import main
+
+sys.exit(main())

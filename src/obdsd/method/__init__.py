@@ -1,0 +1,1 @@
+"""The paper: diffusion → targets → distillation, and the teachers. Needs torch alone; knows no config, device or epoch."""

@@ -1,0 +1,81 @@
+"""The distillation term: τ² · ramp · λ · KL(targets ‖ student), Eq. 1, 2, 6 and 7."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from obdsd.errors import InputError
+from obdsd.method.checks import check_embeddings, check_temperature, require
+from obdsd.method.diffusion import inner_products
+from obdsd.method.targets import PairwiseTargets, Targets
+from obdsd.method.teachers import TeacherBatch
+
+
+@dataclass(frozen=True)
+class SelfDistillation:
+    """A term to add to any metric-learning loss: the student's batch similarities are drawn to the teacher's targets.
+
+    `weight` is λ, the final weight; with `ramp="linear"` it grows with `progress` = epoch / epochs, so that the first epoch
+    needs no teacher; `"constant"` is the paper's ablation. `targets` choose PSD (`PairwiseTargets`) or OBD-SD (`BatchDiffusion`).
+
+    >>> distill = SelfDistillation(weight=10.0)
+    >>> z = torch.nn.functional.normalize(torch.randn(4, 3), dim=1)
+    >>> distill(z, z, progress=0.5)  # a student that agrees with its teacher
+    tensor(0.)
+    >>> distill.active(progress=0.0)
+    False
+    """
+
+    weight: float
+    temperature: float = 1.0
+    targets: Targets = PairwiseTargets()
+    ramp: Literal["linear", "constant"] = "linear"
+
+    def __post_init__(self) -> None:
+        require(0 <= self.weight < float("inf"), "weight", self.weight, "must be 0 or more and finite", "use 0 to switch it off")
+        check_temperature(self.temperature)
+        require(self.ramp in ("linear", "constant"), "ramp", repr(self.ramp), "is unknown", "use 'linear' or 'constant'")
+
+    def current_weight(self, progress: float) -> float:
+        """λ times the ramp: what the KL weighs at this point of the training, before τ²."""
+        require(0 <= progress <= 1, "progress", progress, "must lie in [0, 1]", "pass epoch / epochs")
+        return self.weight * (progress if self.ramp == "linear" else 1.0)
+
+    def active(self, progress: float) -> bool:
+        """Whether the term acts at all; where it does not, a loop can skip the teacher and pass None for it."""
+        return self.current_weight(progress) > 0
+
+    def __call__(
+        self, student: Float[Tensor, "b d"], teacher: TeacherBatch | Float[Tensor, "b e"] | None, progress: float
+    ) -> Float[Tensor, ""]:
+        """The scalar to add to the base loss. No gradient reaches the teacher."""
+        weight = self.current_weight(progress)
+        if weight == 0:
+            return _differentiable_zero(student)
+        if teacher is None:
+            raise InputError(f"teacher=None at progress={progress} has nothing to teach; skip it only where active(progress) is False")
+        if isinstance(teacher, Tensor):
+            teacher = TeacherBatch(teacher)
+        check_embeddings("student", student)
+        sizes = f"{len(student)} rows against {len(teacher.embeddings)} of the teacher"
+        require(len(student) == len(teacher.embeddings), "student", sizes, "must be the same batch", "give both the same inputs")
+        if teacher.known is not None:
+            student, teacher = student[teacher.known], teacher.only_known()
+            if len(student) < 2:
+                return _differentiable_zero(student)
+        with torch.no_grad():
+            target = self.targets(teacher, self.temperature)
+        log_student = torch.log_softmax(inner_products(student, student) / self.temperature, dim=1)
+        kl = F.kl_div(log_student, target.to(log_student.dtype), reduction="batchmean")
+        return self.temperature**2 * weight * kl
+
+
+def _differentiable_zero(rows: Tensor) -> Tensor:
+    """A zero that `backward()` accepts and that even NaN rows do not spoil: the sum of no rows at all."""
+    return rows[:0].sum(dtype=torch.promote_types(rows.dtype, torch.float32))

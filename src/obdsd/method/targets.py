@@ -1,0 +1,118 @@
+"""Targets: what the teacher says of a batch, as one probability distribution over the batch for every row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from obdsd.method.checks import check_embeddings, check_omega, check_temperature, require
+from obdsd.method.diffusion import diffuse, inner_products, softmax_transition, symmetric_transition
+from obdsd.method.teachers import TeacherBatch
+
+
+class Targets(Protocol):
+    """(teacher, temperature) → a (batch, batch) matrix whose rows are non-negative and sum to 1."""
+
+    def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]: ...
+
+
+@dataclass(frozen=True)
+class PairwiseTargets:
+    """softmax(scale·D/τ): the teacher's cosines as they are (PSD, Eq. 1). `scale` = 1-ω is a control for the diffusion.
+
+    >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> PairwiseTargets()(z)
+    tensor([[0.7311, 0.2689],
+            [0.2689, 0.7311]])
+    """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_temperature(self.scale, "scale")
+
+    def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]:
+        Z = _rows(teacher, temperature)
+        return torch.softmax(inner_products(Z, Z) * (self.scale / temperature), dim=1)
+
+
+@dataclass(frozen=True)
+class BatchDiffusion:
+    """The teacher's similarities refined by a random walk on the batch's graph (OBDP, Eq. 5).
+
+    `form="symmetric"` is the paper: A = (1-ω)(I-ωS)⁻¹D on the symmetric transition matrix, then softmax(A/τ).
+    `form="softmax"` is the authors' code: P = softmax(D/τ) is diffused on the softmax transition matrix at
+    `walk_temperature` (τ_d) and is the target as it stands.
+
+    >>> z = torch.nn.functional.normalize(torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), dim=1)
+    >>> BatchDiffusion(omega=0.3)(z).sum(dim=1)
+    tensor([1., 1., 1., 1., 1., 1., 1., 1.])
+    """
+
+    omega: float
+    form: Literal["symmetric", "softmax"] = "symmetric"
+    walk_temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_omega(self.omega)
+        check_temperature(self.walk_temperature, "walk_temperature")
+        require(self.form in ("symmetric", "softmax"), "form", repr(self.form), "is unknown", "use 'symmetric' or 'softmax'")
+        ignored = self.form == "symmetric" and self.walk_temperature != 1.0
+        require(not ignored, "walk_temperature", self.walk_temperature, "acts in the softmax form only", "add form='softmax'")
+
+    def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]:
+        Z = _rows(teacher, temperature)
+        D = inner_products(Z, Z)
+        if self.form == "softmax":
+            P = torch.softmax(D / temperature, dim=1)
+            S = softmax_transition(D, self.walk_temperature)
+            return diffuse(P, S, self.omega, symmetric=False).clamp(min=0)  # rounding leaves -1e-9 where P is 0
+        S = symmetric_transition(D)
+        batch, dim = Z.shape
+        if batch > dim:  # D = ZZᵀ has rank d: solve for d columns, not b
+            A = inner_products(diffuse(Z, S, self.omega, symmetric=True), Z)
+        else:
+            A = diffuse(D, S, self.omega, symmetric=True)
+        return torch.softmax(A / temperature, dim=1)
+
+
+@dataclass(frozen=True)
+class MeanMix:
+    """(1-ω)P + ω·p̄ with p̄ the mean row of P: a control that knows no graph.
+
+    `BatchDiffusion(omega, form="softmax")` at τ_d = 1 is nearly this (KL about 1e-7).
+    """
+
+    omega: float
+
+    def __post_init__(self) -> None:
+        check_omega(self.omega)
+
+    def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]:
+        P = PairwiseTargets()(teacher, temperature)
+        return torch.lerp(P, P.mean(dim=0, keepdim=True), self.omega)
+
+
+@dataclass(frozen=True)
+class UniformMix:
+    """(1-ω)P + ω/b: a control, label smoothing of the teacher."""
+
+    omega: float
+
+    def __post_init__(self) -> None:
+        check_omega(self.omega)
+
+    def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]:
+        P = PairwiseTargets()(teacher, temperature)
+        return (1 - self.omega) * P + self.omega / P.shape[0]
+
+
+def _rows(teacher: TeacherBatch | Tensor, temperature: float) -> Tensor:
+    check_temperature(temperature)
+    rows = teacher.embeddings if isinstance(teacher, TeacherBatch) else teacher
+    check_embeddings("teacher", rows)
+    return rows

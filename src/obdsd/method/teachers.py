@@ -1,0 +1,206 @@
+"""Teachers: who says what the batch's similarities should be. All in eval mode for good, none with anything to train.
+
+A training loop drives any of them the same way: `teacher(inputs, indices)` for the batch's `TeacherBatch`,
+`observe(indices, embeddings)` after the student's forward pass, `step(student)` after an optimiser step and
+`update(student)` at an epoch's end; a teacher ignores what it does not need.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from obdsd.errors import InputError
+from obdsd.method.checks import check_embeddings, require
+
+
+@dataclass(frozen=True)
+class TeacherBatch:
+    """A teacher's word on one batch: unit rows, which of them it really knows (None: all), and the samples' indices."""
+
+    embeddings: Float[Tensor, "b d"]
+    known: Bool[Tensor, " b"] | None = None
+    indices: Int[Tensor, " b"] | None = None
+
+    def __post_init__(self) -> None:
+        for field, rows in (("known", self.known), ("indices", self.indices)):
+            size = len(self.embeddings) if rows is None else len(rows)
+            require(size == len(self.embeddings), field, f"{size} rows", "must match the embeddings'", f"give one {field} entry a row")
+
+    def only_known(self) -> TeacherBatch:
+        """The same batch without the rows that the teacher does not know."""
+        if self.known is None:
+            return self
+        return TeacherBatch(self.embeddings[self.known], indices=None if self.indices is None else self.indices[self.known])
+
+
+class Teacher(nn.Module):
+    """What all teachers share: eval mode whatever a parent module is told, and hooks that do nothing unless overridden."""
+
+    def train(self, mode: bool = True) -> Teacher:
+        return super().train(False)
+
+    def update(self, student: nn.Module) -> None:
+        """To be called at an epoch's end."""
+
+    def step(self, student: nn.Module) -> None:
+        """To be called after an optimiser step."""
+
+    def observe(self, indices: Int[Tensor, " b"], embeddings: Float[Tensor, "b d"]) -> None:
+        """To be called after a student's forward pass with what it gave."""
+
+
+class _CopyTeacher(Teacher):
+    """A frozen copy of a model that maps inputs to unit rows."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = copy.deepcopy(model).requires_grad_(False)
+        self.train(False)
+
+    @torch.no_grad()
+    def forward(self, inputs: Any, indices: Int[Tensor, " b"] | None = None) -> TeacherBatch:
+        return TeacherBatch(self.model(inputs), indices=indices)
+
+    def _tensor_pairs(self, student: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
+        """Own tensors beside the student's, by order, so that a student wrapped for several devices or compiled fits too."""
+        own = [*self.model.parameters(), *self.model.buffers()]
+        theirs = [*student.parameters(), *student.buffers()]
+        same = [t.shape for t in own] == [t.shape for t in theirs]
+        require(
+            same, "student", type(student).__name__, "must have the teacher's architecture", "pass the model that the teacher was made of"
+        )
+        return zip(own, theirs, strict=True)
+
+
+class PreviousEpochTeacher(_CopyTeacher):
+    """The model as it was at the end of the previous epoch (PSD, Sec. 3.2).
+
+    >>> model = nn.Linear(2, 2)
+    >>> teacher = PreviousEpochTeacher(model)
+    >>> _ = model.weight.data.fill_(0.5)
+    >>> teacher.update(model)  # at the epoch's end
+    >>> bool((teacher.model.weight == 0.5).all())
+    True
+    """
+
+    @torch.no_grad()
+    def update(self, student: nn.Module) -> None:
+        for own, theirs in self._tensor_pairs(student):
+            own.copy_(theirs)
+
+
+class EMATeacher(_CopyTeacher):
+    """A running average of the student: after each step, teacher ← decay·teacher + (1-decay)·student."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        super().__init__(model)
+        require(0 <= decay < 1, "decay", decay, "must lie in [0, 1)", "try 0.999")
+        self.decay = decay
+
+    @torch.no_grad()
+    def step(self, student: nn.Module) -> None:
+        for own, theirs in self._tensor_pairs(student):
+            if own.is_floating_point():
+                own.lerp_(theirs.to(own.dtype), 1 - self.decay)
+            else:  # counters
+                own.copy_(theirs)
+
+
+class FrozenTeacher(_CopyTeacher):
+    """A model that no longer learns: the first generation of born-again training (BAR), or any external model.
+
+    `transform` maps the student's inputs to what the model expects (another size, another normalisation). The model must
+    give unit rows.
+    """
+
+    def __init__(self, model: nn.Module, transform: Callable[[Any], Any] | None = None) -> None:
+        super().__init__(model)
+        self.transform = transform
+
+    @torch.no_grad()
+    def forward(self, inputs: Any, indices: Int[Tensor, " b"] | None = None) -> TeacherBatch:
+        return super().forward(inputs if self.transform is None else self.transform(inputs), indices)
+
+    @staticmethod
+    def from_embeddings(embeddings: Float[Tensor, "n d"]) -> Teacher:
+        """A teacher that looks each sample's embedding up by its index: no model, no forward pass.
+
+        >>> teacher = FrozenTeacher.from_embeddings(torch.eye(3))
+        >>> teacher(None, torch.tensor([2, 0])).embeddings
+        tensor([[0., 0., 1.],
+                [1., 0., 0.]])
+        """
+        check_embeddings("embeddings", embeddings)
+        return _TableTeacher(embeddings.detach().clone())
+
+
+class _TableTeacher(Teacher):
+    """One row a sample of the training set, looked up by index."""
+
+    table: Tensor
+
+    def __init__(self, table: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("table", table)
+
+    def forward(self, inputs: Any, indices: Int[Tensor, " b"] | None = None) -> TeacherBatch:
+        indices = self._own(indices)
+        return TeacherBatch(self.table[indices], indices=indices)
+
+    def _own(self, indices: Tensor | None) -> Tensor:
+        """The indices on the table's device, in range: out of range on an accelerator, the device itself complains."""
+        if indices is None:
+            raise InputError(
+                "indices=None cannot be looked up; call teacher(inputs, indices) with each sample's position in the training set"
+            )
+        if indices.device.type == "cpu" and indices.numel():
+            low, high, n = int(indices.min()), int(indices.max()), len(self.table)
+            require(0 <= low and high < n, "indices", f"{low}..{high}", f"must lie in 0..{n - 1}", "size the teacher by the training set")
+        return indices.to(self.table.device)
+
+
+class MemoryTeacher(_TableTeacher):
+    """Each sample's own latest embedding: no second forward pass. A sample not yet seen is not `known`.
+
+    >>> teacher = MemoryTeacher(num_samples=4, dim=2)
+    >>> teacher.observe(torch.tensor([3]), torch.tensor([[0.0, 1.0]]))
+    >>> teacher(None, torch.tensor([3, 1])).known
+    tensor([ True, False])
+    """
+
+    clock: Tensor
+    written: Tensor
+
+    def __init__(self, num_samples: int, dim: int) -> None:
+        require(num_samples >= 1 and dim >= 1, "num_samples, dim", (num_samples, dim), "must be 1 or more", "pass the training set's size")
+        super().__init__(torch.zeros(num_samples, dim))
+        self.register_buffer("clock", torch.zeros((), dtype=torch.long))
+        self.register_buffer("written", torch.full((num_samples,), -1))
+
+    def forward(self, inputs: Any, indices: Int[Tensor, " b"] | None = None) -> TeacherBatch:
+        indices = self._own(indices)
+        return TeacherBatch(self.table[indices], known=self.written[indices] >= 0, indices=indices)
+
+    @torch.no_grad()
+    def observe(self, indices: Int[Tensor, " b"], embeddings: Float[Tensor, "b d"]) -> None:
+        indices = self._own(indices)
+        shape, dim = tuple(embeddings.shape), self.table.shape[1]
+        require(shape == (len(indices), dim), "embeddings.shape", shape, f"must be ({len(indices)}, {dim})", "one row an index")
+        # A sample drawn twice in a batch: the last row counts, on every device, whatever order the writes happen in.
+        twins = indices[:, None] == indices[None, :]
+        last = (twins * torch.arange(1, len(indices) + 1, device=indices.device)).argmax(dim=1)
+        self.table[indices] = embeddings.to(self.table)[last]
+        self.written[indices] = self.clock
+        self.clock += 1
+
+    def age(self, indices: Int[Tensor, " n"] | None = None) -> Int[Tensor, " n"]:
+        """How many `observe` calls ago each entry (or each of `indices`) was written: 0 for the latest batch, -1 for never."""
+        written = self.written if indices is None else self.written[self._own(indices)]
+        return torch.where(written < 0, -1, self.clock - 1 - written)

@@ -1,0 +1,130 @@
+"""pytorch-metric-learning's losses behind one small interface, pinned to the paper's settings.
+
+Two of that library's defaults are other losses at the same weight: it normalises embeddings again (which changes the gradient
+of unit rows), and it averages over all anchors or active pairs. Here nothing normalises inside and the average is over the
+anchors (Multi-Similarity) or triplets (Margin) that contribute.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from pytorch_metric_learning import distances, losses, miners, reducers
+from torch import Tensor, nn
+
+from obdsd.errors import InputError
+from obdsd.method.checks import check_embeddings, require
+from obdsd.objectives.samplers import Sampling, TripletSampler
+
+
+class Objective(nn.Module):
+    """A loss of pytorch-metric-learning, with its miner, as (embeddings, labels) → scalar; computed in float32 or better."""
+
+    def __init__(
+        self,
+        loss: nn.Module,
+        miner: nn.Module | None = None,
+        *,
+        unit_rows: bool = False,
+        num_classes: int | None = None,
+        optimiser: dict[str, float] | None = None,
+    ) -> None:
+        super().__init__()
+        self.loss = loss
+        self.miner = miner
+        self.unit_rows = unit_rows
+        self.num_classes = num_classes
+        self.optimiser = optimiser or {}
+
+    def forward(
+        self,
+        embeddings: Float[Tensor, "b d"],
+        labels: Int[Tensor, " b"],
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Float[Tensor, "r d"] | None = None,
+        ref_labels: Int[Tensor, " r"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """`indices_tuple` replaces the miner's pairs or triplets; `ref_emb` and `ref_labels` are compared with instead of the batch."""
+        self._check(embeddings, labels)
+        reference = () if ref_emb is None else (ref_emb, ref_labels)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
+            if indices_tuple is None and self.miner is not None:
+                indices_tuple = self.miner(embeddings, labels, *reference)
+            return self.loss(embeddings, labels, indices_tuple, *reference)
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """The objective's own trainable parameters (β, proxies) as optimiser groups; none if it has none.
+
+        >>> from obdsd import objectives
+        >>> [(len(group["params"]), group["lr"]) for group in objectives.margin(num_classes=5).parameter_groups()]
+        [(1, 0.0005)]
+        """
+        parameters = [p for p in self.parameters() if p.requires_grad]
+        return [{"params": parameters, **self.optimiser}] if parameters else []
+
+    def _check(self, embeddings: Tensor, labels: Tensor) -> None:
+        fits = labels.ndim == 1 and len(labels) == len(embeddings)
+        require(fits, "labels.shape", tuple(labels.shape), f"must be ({len(embeddings)},)", "give one label a row of embeddings")
+        if self.unit_rows:
+            check_embeddings("embeddings", embeddings)
+        if self.num_classes is not None and labels.device.type == "cpu" and len(labels):
+            low, high = int(labels.min()), int(labels.max())
+            inside = 0 <= low and high < self.num_classes
+            require(inside, "labels", f"{low}..{high}", f"must lie in 0..{self.num_classes - 1}", "renumber them or raise num_classes")
+
+
+def multi_similarity() -> Objective:
+    """Multi-Similarity with its pair mining: α = 2, β = 40, base 0.5, mining margin 0.1, averaged over anchors that kept a pair.
+
+    >>> z = torch.nn.functional.normalize(torch.randn(8, 4), dim=1)
+    >>> multi_similarity()(z, torch.arange(4).repeat(2)).shape
+    torch.Size([])
+    """
+    cosine = distances.DotProductSimilarity(normalize_embeddings=False)
+    loss = losses.MultiSimilarityLoss(alpha=2, beta=40, base=0.5, distance=cosine, reducer=reducers.AvgNonZeroReducer())
+    return Objective(loss, miners.MultiSimilarityMiner(epsilon=0.1, distance=cosine), unit_rows=True)
+
+
+def margin(num_classes: int, beta: float = 1.2, sampling: Sampling = "distance", seed: int = 0) -> Objective:
+    """Margin loss, margin 0.2, with a trained boundary β for each class, averaged over the triplets with any active term."""
+    require(num_classes >= 1, "num_classes", num_classes, "must be 1 or more", "pass the number of training classes")
+    loss = losses.MarginLoss(
+        margin=0.2,
+        beta=beta,
+        learn_beta=True,
+        num_classes=num_classes,
+        distance=distances.LpDistance(normalize_embeddings=False),
+        reducer=reducers.AvgNonZeroReducer(),
+    )
+    sampler = TripletSampler(sampling, seed)
+    return Objective(loss, sampler, unit_rows=True, num_classes=num_classes, optimiser={"lr": 5e-4, "weight_decay": 0.0})
+
+
+def r_margin(num_classes: int, beta: float = 0.6, seed: int = 0) -> Objective:
+    """Regularised Margin: β from 0.6, distance sampling, and one triplet in five pushes a true positive away."""
+    return margin(num_classes, beta, "regularised", seed)
+
+
+def proxy_anchor(num_classes: int, dim: int, seed: int = 0) -> Objective:
+    """Proxy-Anchor: α = 32, δ = 0.1, one trained proxy a class with learning rate 1e-2."""
+    require(num_classes >= 1 and dim >= 1, "num_classes, dim", (num_classes, dim), "must be 1 or more", "pass the training set's")
+
+    def initialise(proxies: Tensor) -> None:
+        nn.init.kaiming_normal_(proxies, mode="fan_out", generator=torch.Generator().manual_seed(seed))
+
+    loss = losses.ProxyAnchorLoss(num_classes, dim, margin=0.1, alpha=32, weight_init_func=initialise)
+    return Objective(loss, unit_rows=True, num_classes=num_classes, optimiser={"lr": 1e-2})
+
+
+def from_pml(loss: nn.Module, miner: nn.Module | None = None, lr: float | None = None) -> Objective:
+    """Any loss of pytorch-metric-learning, with any miner; `lr` is for the loss's own parameters (default: the optimiser's).
+
+    >>> from pytorch_metric_learning import losses
+    >>> objective = from_pml(losses.NTXentLoss(temperature=0.1))
+    """
+    if miner is not None and isinstance(loss, losses.CrossBatchMemory):
+        raise InputError("miner=… beside CrossBatchMemory would mine the batch, not the memory; use CrossBatchMemory(…, miner=…)")
+    return Objective(loss, miner, optimiser=None if lr is None else {"lr": lr})
