@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import difflib
 import json
 import os
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Command(NamedTuple):
-    options: type
+    options: Any
     run: Callable[[Any], None]
     summary: str
 
@@ -93,7 +93,7 @@ def _one_line(mistake: Exception) -> str:
 def _suggestion(arguments: Sequence[str], message: str) -> str:
     """What a mistyped command or option was meant to be, if something is close."""
     known = [*COMMANDS, "--help", "--version", "--debug"]
-    known += [f"--{field}" for name in COMMANDS if name in arguments for field in COMMANDS[name].options.__dataclass_fields__]
+    known += [f"--{field.name}" for name in COMMANDS if name in arguments for field in dataclasses.fields(COMMANDS[name].options)]
     for word in arguments:
         name = word.split("=")[0]
         close = difflib.get_close_matches(name, known, n=1)

@@ -15,7 +15,7 @@ def symmetric_transition(similarity: Float[Tensor, "b b"]) -> Float[Tensor, "b b
     Negative cosines would make a degree negative and its root NaN, hence the clamp. A row without a positive neighbour
     gets a self-loop, S_ii = 1: the walk stays there, A_i = D_i, and I - ωS stays positive definite.
 
-    >>> symmetric_transition(torch.tensor([[1.0, 0.5, -0.2], [0.5, 1.0, -0.1], [-0.2, -0.1, 1.0]]))
+    >>> symmetric_transition(torch.tensor([[1.0, 0.25, -0.2], [0.25, 1.0, -0.1], [-0.2, -0.1, 1.0]]))
     tensor([[0., 1., 0.],
             [1., 0., 0.],
             [0., 0., 1.]])

@@ -25,9 +25,10 @@ class SelfDistillation:
     needs no teacher; `"constant"` is the paper's ablation. `targets` choose PSD (`PairwiseTargets`) or OBD-SD (`BatchDiffusion`).
 
     >>> distill = SelfDistillation(weight=10.0)
-    >>> z = torch.nn.functional.normalize(torch.randn(4, 3), dim=1)
-    >>> distill(z, z, progress=0.5)  # a student that agrees with its teacher
-    tensor(0.)
+    >>> teacher = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> student = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    >>> distill(student, teacher, progress=0.5)
+    tensor(0.5547)
     >>> distill.active(progress=0.0)
     False
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -14,6 +14,7 @@ from obdsd.method.diffusion import diffuse, inner_products, softmax_transition, 
 from obdsd.method.teachers import TeacherBatch
 
 
+@runtime_checkable
 class Targets(Protocol):
     """(teacher, temperature) → a (batch, batch) matrix whose rows are non-negative and sum to 1."""
 
@@ -48,9 +49,11 @@ class BatchDiffusion:
     `form="softmax"` is the authors' code: P = softmax(D/τ) is diffused on the softmax transition matrix at
     `walk_temperature` (τ_d) and is the target as it stands.
 
-    >>> z = torch.nn.functional.normalize(torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), dim=1)
-    >>> BatchDiffusion(omega=0.3)(z).sum(dim=1)
-    tensor([1., 1., 1., 1., 1., 1., 1., 1.])
+    >>> z = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+    >>> BatchDiffusion(omega=0.3)(z)
+    tensor([[0.4186, 0.3817, 0.1997],
+            [0.3256, 0.4016, 0.2728],
+            [0.2207, 0.3500, 0.4293]])
     """
 
     omega: float

@@ -1,0 +1,61 @@
+"""Geometry of an embedding space in closed form: class sums and the Gram matrix, never a matrix of all pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Density:
+    """π_intra, π_inter and their ratio (Sec. 5.6): a higher ratio means less concentrated classes."""
+
+    intra: float
+    inter: float
+
+    @property
+    def ratio(self) -> float:
+        return self.intra / self.inter
+
+
+def density(embeddings: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> Density:
+    """Mean over classes of the mean pairwise cosine distance inside, and mean cosine distance between normalised class means.
+
+    For the unit rows of a class with sum s, Σ_{i≠j} z_i·z_j = ‖s‖² - Σ‖z_i‖²; the same identity serves the class means.
+    A class of one image has no pair inside and counts for `inter` only.
+
+    >>> density(np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]), np.array([0, 0, 1, 1]))
+    Density(intra=1.0, inter=2.0)
+    """
+    rows = np.asarray(embeddings, dtype=np.float64)
+    _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    sums = np.zeros((len(counts), rows.shape[1]))
+    np.add.at(sums, inverse, rows)
+    squares = np.bincount(inverse, weights=np.square(rows).sum(axis=1))
+    paired = counts > 1
+    cosine_sums = np.square(sums[paired]).sum(axis=1) - squares[paired]
+    intra = np.mean(1 - cosine_sums / (counts[paired] * (counts[paired] - 1)))
+    means = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+    classes = len(means)
+    inter = 1 - (np.square(means.sum(axis=0)).sum() - classes) / (classes * (classes - 1))
+    return Density(float(intra), float(inter))
+
+
+def singular_values(embeddings: Float[np.ndarray, "n d"]) -> NDArray[np.float64]:
+    """All singular values of the (uncentred) embeddings in descending order, from the d×d Gram matrix."""
+    rows = np.asarray(embeddings, dtype=np.float64)
+    gram = rows.T @ rows if rows.shape[0] > rows.shape[1] else rows @ rows.T
+    return np.sqrt(np.clip(np.linalg.eigvalsh(gram)[::-1], 0, None))
+
+
+def spectral_decay(embeddings: Float[np.ndarray, "n d"], skip: int = 2) -> float:
+    """ρ = KL(U ‖ s/Σs) over the singular values without the `skip` largest (Sec. 5.6): lower is more diverse.
+
+    >>> spectral_decay(np.eye(5))
+    0.0
+    """
+    s = singular_values(embeddings)[skip:]
+    return float(np.mean(np.log(s.sum() / (len(s) * s))))

@@ -1,0 +1,30 @@
+"""Fixtures that several rooms share."""
+
+from pathlib import Path
+
+import hypothesis
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+
+REFERENCE = Path(__file__).parent / "oracles" / "reference.npz"
+
+# One profile everywhere: the same examples on each run, no deadline on a noisy machine.
+hypothesis.settings.register_profile("obdsd", deadline=None, derandomize=True, max_examples=40)
+hypothesis.settings.load_profile("obdsd")
+
+
+@pytest.fixture(scope="session")
+def reference() -> dict[str, torch.Tensor]:
+    """Numbers that the published code computes (see tests/oracles/README.md)."""
+    with np.load(REFERENCE) as file:
+        return {key: torch.from_numpy(file[key]) for key in file.files}
+
+
+@pytest.fixture
+def as_shipped():
+    """Switch the shape checks of the tests off, to see what users see for a wrong shape."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

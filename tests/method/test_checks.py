@@ -1,0 +1,110 @@
+"""Bad input: each refusal names the field, the rule, the value and the remedy."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+
+import obdsd
+from obdsd import BatchDiffusion, EMATeacher, FrozenTeacher, MemoryTeacher, PreviousEpochTeacher, SelfDistillation, TeacherBatch
+from obdsd.method.checks import Verdicts
+from tests.oracles import slow
+
+Z = slow.unit_rows(4, 3, seed=0)
+D = Z @ Z.T
+NAN, INF = float("nan"), float("inf")
+distill = SelfDistillation(1.0, ramp="constant")
+
+
+def spoilt(value: float) -> torch.Tensor:
+    rows = Z.clone()
+    rows[2, 1] = value
+    return rows
+
+
+BAD = [
+    (lambda: obdsd.diffuse(D, D, 1.0), "omega=1.0 must lie in [0, 1); try 0.3"),
+    (lambda: obdsd.diffuse(D, D, -0.1), "omega=-0.1 must lie in [0, 1)"),
+    (lambda: obdsd.diffuse(D, D, NAN), "omega=nan must lie in [0, 1)"),
+    (lambda: BatchDiffusion(1.5), "omega=1.5 must lie in [0, 1)"),
+    (lambda: obdsd.MeanMix(1.0), "omega=1.0 must lie in [0, 1)"),
+    (lambda: obdsd.UniformMix(-1.0), "omega=-1.0 must lie in [0, 1)"),
+    (lambda: obdsd.softmax_transition(D, 0.0), "temperature=0.0 must be positive and finite; try 1.0"),
+    (lambda: SelfDistillation(1.0, temperature=-1.0), "temperature=-1.0 must be positive"),
+    (lambda: obdsd.PairwiseTargets()(Z, 0.0), "temperature=0.0 must be positive"),
+    (lambda: obdsd.PairwiseTargets(scale=0.0), "scale=0.0 must be positive"),
+    (lambda: BatchDiffusion(0.3, "softmax", 0.0), "walk_temperature=0.0 must be positive"),
+    (lambda: BatchDiffusion(0.3, walk_temperature=0.1), "walk_temperature=0.1 acts in the softmax form only; add form='softmax'"),
+    (lambda: BatchDiffusion(0.3, "symetric"), "form='symetric' is unknown; use 'symmetric' or 'softmax'"),
+    (lambda: SelfDistillation(-1.0), "weight=-1.0 must be 0 or more and finite; use 0 to switch it off"),
+    (lambda: SelfDistillation(INF), "weight=inf must be 0 or more and finite"),
+    (lambda: SelfDistillation(1.0, ramp="lin"), "ramp='lin' is unknown; use 'linear' or 'constant'"),
+    (lambda: distill(Z, Z, 1.01), "progress=1.01 must lie in [0, 1]; pass epoch / epochs"),
+    (lambda: distill.active(-0.1), "progress=-0.1 must lie in [0, 1]"),
+    (lambda: obdsd.symmetric_transition(Z), "similarity.shape=(4, 3) must be (batch, batch); pass Z @ Z.T"),
+    (lambda: obdsd.softmax_transition(Z), "similarity.shape=(4, 3) must be (batch, batch)"),
+    (lambda: obdsd.symmetric_transition(D[:1, :1]), "similarity.shape=(1, 1) must have 2 rows or more"),
+    (lambda: obdsd.symmetric_transition(D.long()), "similarity.dtype=torch.int64 must be floating point; pass similarity.float()"),
+    (lambda: obdsd.diffuse(Z[:2], D, 0.3), "state.shape=(2, 3) against transition.shape=(4, 4) must be (batch, m)"),
+    (lambda: obdsd.diffuse(D[0], D, 0.3), "state.shape=(4,) against transition.shape=(4, 4) must be (batch, m)"),
+    (lambda: obdsd.diffuse(D, Z, 0.3), "transition.shape=(4, 3) must be (batch, batch)"),
+    (lambda: distill(Z, Z[:3], 1.0), "student=4 rows against 3 of the teacher must be the same batch"),
+    (lambda: distill(Z[0], Z, 1.0), "student.shape=(3,) must be (batch, dim)"),
+    (lambda: distill(Z.long(), Z, 1.0), "student.dtype=torch.int64 must be floating point"),
+    (lambda: distill(Z[:1], Z[:1], 1.0), "student.shape=(1, 3) must have 2 rows or more; use a larger batch"),
+    (lambda: obdsd.PairwiseTargets()(Z[:1]), "teacher.shape=(1, 3) must have 2 rows or more"),
+    (lambda: distill(Z, None, 1.0), "teacher=None at progress=1.0 has nothing to teach; skip it only where active(progress) is False"),
+    (lambda: distill(spoilt(NAN), Z, 1.0), "student=nan has NaN or infinite entries; check the model"),
+    (lambda: distill(Z, spoilt(INF), 1.0), "teacher=inf has NaN or infinite entries; check the model"),
+    (lambda: distill(1.01 * Z, Z, 1.0), "student=rows off by 0.01 must be of unit length within 0.001; pass torch.nn.functional.normalize"),
+    (lambda: BatchDiffusion(0.3)(Z * 3), "teacher=rows off by 2 must be of unit length within 0.001"),
+    (lambda: distill((1.05 * Z).half(), Z, 1.0), "must be of unit length within 0.02"),
+    (lambda: TeacherBatch(Z, known=torch.ones(3, dtype=torch.bool)), "known=3 rows must match the embeddings'"),
+    (lambda: TeacherBatch(Z, indices=torch.arange(5)), "indices=5 rows must match the embeddings'"),
+    (lambda: EMATeacher(nn.Linear(2, 2), 1.0), "decay=1.0 must lie in [0, 1); try 0.999"),
+    (lambda: PreviousEpochTeacher(nn.Linear(2, 2)).update(nn.Linear(2, 3)), "student=Linear must have the teacher's architecture"),
+    (lambda: MemoryTeacher(0, 3), "num_samples, dim=(0, 3) must be 1 or more"),
+    (lambda: MemoryTeacher(4, 3)(Z), "indices=None cannot be looked up; call teacher(inputs, indices)"),
+    (lambda: MemoryTeacher(4, 3)(Z, torch.tensor([0, 4])), "indices=0..4 must lie in 0..3; size the teacher by the training set"),
+    (lambda: MemoryTeacher(4, 3).observe(torch.tensor([0]), Z), "embeddings.shape=(4, 3) must be (1, 3); one row an index"),
+    (lambda: FrozenTeacher.from_embeddings(2 * Z), "embeddings=rows off by 1 must be of unit length"),
+]
+
+
+@pytest.mark.usefixtures("as_shipped")
+@pytest.mark.parametrize(("call", "message"), BAD, ids=[message[:50] for _, message in BAD])
+def test_bad_input_is_refused_in_one_clear_line(call, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as refusal:
+        call()
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale"), [(torch.float32, 1.0005), (torch.float64, 1.0005), (torch.float16, 1.01), (torch.bfloat16, 1.01)]
+)
+def test_rows_within_the_tolerance_pass(dtype, scale):
+    assert distill((scale * Z).to(dtype), Z, 1.0).isfinite()
+
+
+def test_a_late_verdict_is_judged_when_it_arrives_and_never_waited_for():
+    """What an accelerator does: the verdict of one call arrives while later calls go on."""
+    verdicts, arrived, judged = Verdicts(), [], []
+
+    def judge(number):
+        judged.append(number)
+        if number > 1:
+            raise ValueError(f"bad {number}")
+
+    for name, number in (("first", 0.5), ("second", 2.0)):
+        verdicts.defer(lambda name=name: name in arrived, torch.tensor(number), judge)
+    assert judged == []
+    arrived += ["second"]  # out of order: the first is still on its way
+    verdicts.defer(lambda: False, torch.tensor(0.1), judge)
+    assert judged == []
+    arrived += ["first"]
+    with pytest.raises(ValueError, match=r"bad 2\.0"):
+        verdicts.defer(lambda: False, torch.tensor(0.2), judge)
+    assert judged == [0.5, 2.0]
+    verdicts.defer(lambda: False, torch.tensor(0.3), judge)  # reported once
+    assert judged == [0.5, 2.0]

@@ -1,0 +1,165 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from obdsd import diffuse, softmax_transition, symmetric_transition
+from tests.oracles import slow
+
+batches = st.builds(
+    slow.unit_rows, st.integers(2, 20), st.integers(1, 12), st.integers(0, 10**6), st.just(torch.float64)
+)  # few dimensions: many negative cosines and, at 1, duplicates and isolated rows
+omegas = st.sampled_from([0.1, 0.3, 0.5, 0.9, 0.99])
+
+
+@given(batches, st.sampled_from([1.0, 0.1, 0.005]))
+def test_transitions_equal_their_literal_definitions(Z, temperature):
+    D = Z @ Z.T
+    torch.testing.assert_close(symmetric_transition(D), slow.symmetric_transition(D))
+    torch.testing.assert_close(softmax_transition(D, temperature), slow.softmax_transition(D, temperature))
+
+
+@given(batches, omegas)
+def test_closed_form_is_where_the_walk_converges(Z, omega):
+    D = Z @ Z.T
+    for S in (slow.symmetric_transition(D), slow.softmax_transition(D, 1.0)):
+        torch.testing.assert_close(diffuse(D, S, omega), slow.walk(D, S, omega), rtol=0, atol=1e-10)
+
+
+@given(batches, omegas)
+def test_cholesky_and_lu_agree(Z, omega):
+    S = symmetric_transition(Z @ Z.T)
+    by_lu = diffuse(Z, S, omega, symmetric=False)
+    torch.testing.assert_close(diffuse(Z, S, omega, symmetric=True), by_lu)
+    torch.testing.assert_close(diffuse(Z, S, omega), by_lu)
+
+
+def test_a_general_transition_is_not_taken_for_a_symmetric_one():
+    S = torch.tensor([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
+    state = torch.eye(3)
+    torch.testing.assert_close(diffuse(state, S, 0.5), slow.walk(state.double(), S.double(), 0.5).float())
+
+
+@given(batches)
+def test_without_walking_nothing_changes(Z):
+    D = Z @ Z.T
+    for S in (symmetric_transition(D), softmax_transition(D)):
+        torch.testing.assert_close(diffuse(D, S, 0.0), D, rtol=0, atol=1e-15)
+        torch.testing.assert_close(diffuse(D, S, 1e-9), D, rtol=0, atol=1e-7)  # and ω → 0 is continuous
+
+
+@given(batches, omegas, st.randoms(use_true_random=False))
+def test_permuting_the_batch_permutes_the_result(Z, omega, random):
+    order = list(range(len(Z)))
+    random.shuffle(order)
+
+    def refined(rows):
+        D = rows @ rows.T
+        return diffuse(D, symmetric_transition(D), omega)
+
+    torch.testing.assert_close(refined(Z[order]), refined(Z)[order][:, order])
+
+
+def test_an_isolated_row_keeps_its_similarities():
+    Z = torch.tensor([[1.0, 0.0], [0.6, 0.8], [-0.8, -0.6]], dtype=torch.float64)  # the third looks away from both
+    D = Z @ Z.T
+    S = symmetric_transition(D)
+    assert S[2].tolist() == [0, 0, 1]
+    A = diffuse(D, S, 0.9)
+    torch.testing.assert_close(A[2], D[2])
+    assert not torch.allclose(A[0], D[0])
+
+
+def test_duplicate_rows_stay_equal_and_finite():
+    Z = slow.unit_rows(6, 4, seed=1, dtype=torch.float64)
+    Z[3] = Z[0]
+    D = Z @ Z.T
+    A = diffuse(D, symmetric_transition(D), 0.99)
+    assert A.isfinite().all()
+    torch.testing.assert_close(A[:, 3], A[:, 0])
+
+
+def test_two_rows_by_hand():
+    D = torch.tensor([[1.0, 0.5], [0.5, 1.0]])  # S swaps the two: A = (1-ω)/(1-ω²) (I+ωS) D
+    torch.testing.assert_close(diffuse(D, symmetric_transition(D), 0.5), torch.tensor([[1.25, 1.0], [1.0, 1.25]]) / 1.5)
+
+
+@pytest.mark.parametrize(("omega", "tolerance"), [(0.3, 2e-6), (0.99, 1e-5), (0.999, 1e-4), (0.9999, 1e-3)])
+def test_float32_loses_no_more_than_its_condition_number_says(reference, omega, tolerance):
+    D = reference["case0/teacher"].double() @ reference["case0/teacher"].double().T
+    exact = diffuse(D, symmetric_transition(D), omega)
+    single = diffuse(D.float(), symmetric_transition(D.float()), omega)
+    torch.testing.assert_close(single, exact.float(), rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_solved_in_float32(dtype):
+    Z = slow.unit_rows(40, 16, seed=2)
+    D = Z @ Z.T
+    S = symmetric_transition(D)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        A = diffuse(D.to(dtype), S.to(dtype), 0.99)
+    assert A.dtype == torch.float32
+    torch.testing.assert_close(A, diffuse(D.to(dtype).float(), S.to(dtype).float(), 0.99))
+
+
+def test_gradients_in_float64():
+    D = (slow.unit_rows(5, 3, seed=3, dtype=torch.float64) @ slow.unit_rows(5, 3, seed=3, dtype=torch.float64).T).requires_grad_()
+    S = symmetric_transition(D).detach().requires_grad_()
+    assert torch.autograd.gradcheck(lambda d: symmetric_transition((d + d.T) / 2), D)
+    assert torch.autograd.gradcheck(lambda d: softmax_transition(d, 0.3), D)
+    assert torch.autograd.gradcheck(lambda d, s: diffuse(d, (s + s.T) / 2, 0.7, symmetric=True), (D, S))
+    assert torch.autograd.gradcheck(lambda d, s: diffuse(d, s, 0.7, symmetric=False), (D, S))
+
+
+def test_gradient_past_an_isolated_row_is_finite():
+    Z = torch.tensor([[1.0, 0.0], [0.6, 0.8], [-0.8, -0.6]], dtype=torch.float64)
+    D = (Z @ Z.T).requires_grad_()
+    symmetric_transition(D).sum().backward()
+    assert D.grad.isfinite().all()
+
+
+@given(batches, st.sampled_from([0.1, 0.5, 0.9]), st.integers(0, 100))
+def test_proposition_2_corrected(Z, omega, seed):
+    """A minimises, for every column a of A and d of D, aᵀ(I-S)a + ((1-ω)/ω)‖a-d‖²."""
+    D = Z @ Z.T
+    S = symmetric_transition(D)
+    A = diffuse(D, S, omega)
+
+    def energy(X):
+        return (X * (X - S @ X)).sum() + (1 - omega) / omega * (X - D).square().sum()
+
+    nudge = 1e-2 * torch.randn(A.shape, generator=torch.Generator().manual_seed(seed), dtype=A.dtype)
+    assert energy(A) < energy(A + nudge)
+    gradient = torch.autograd.functional.jacobian(energy, A)
+    torch.testing.assert_close(gradient, torch.zeros_like(A), rtol=0, atol=1e-11)
+
+
+def test_equation_11_as_printed_is_not_minimised_by_equation_5(reference):
+    Z = reference["case0/teacher"][:24].double()
+    D = Z @ Z.T
+    W = D.clamp(min=0).fill_diagonal_(0)
+    V = W.sum(dim=1)
+    omega = 0.3
+    A = diffuse(D, symmetric_transition(D), omega)
+
+    def printed(X):  # X_ij is divided by sqrt(V_i V_j) in print, where the derivation needs sqrt(V_j) alone
+        Y = X / (V[:, None] * V[None, :]).sqrt()
+        smoothness = 0.5 * sum((W * (Y[i][:, None] - Y[i][None, :]).square()).sum() for i in range(len(X)))
+        return smoothness + (1 - omega) / omega * (X - D).square().sum()
+
+    gradient = torch.autograd.functional.jacobian(printed, A)
+    assert gradient.abs().max() > 0.1
+
+
+@pytest.mark.parametrize("setting", ["cub", "cars", "sop"])
+@pytest.mark.parametrize("case", ["case0", "case1"])
+def test_diffused_similarities_of_the_oracle(reference, case, setting):
+    omega = {"cub": 0.3, "cars": 0.99, "sop": 0.5}[setting]
+    Z = reference[f"{case}/teacher"].double()
+    D = Z @ Z.T
+    expected = reference[f"{case}/diffused_symmetric_{setting}"]
+    atol = 1e-8 * expected.abs().max().item()
+    S = symmetric_transition(D)
+    torch.testing.assert_close(diffuse(D, S, omega), expected, rtol=0, atol=atol)
+    torch.testing.assert_close(diffuse(Z, S, omega) @ Z.T, expected, rtol=0, atol=atol)  # the walk is low-rank

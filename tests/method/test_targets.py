@@ -1,0 +1,126 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from obdsd import BatchDiffusion, MeanMix, PairwiseTargets, TeacherBatch, UniformMix, diffuse, symmetric_transition
+from tests.oracles import slow
+
+ALL = [
+    PairwiseTargets(),
+    PairwiseTargets(scale=0.7),
+    BatchDiffusion(0.3),
+    BatchDiffusion(0.999),
+    BatchDiffusion(0.3, "softmax"),
+    BatchDiffusion(0.99, "softmax", 0.005),
+    MeanMix(0.3),
+    UniformMix(0.3),
+]
+every_target = pytest.mark.parametrize("targets", ALL, ids=str)
+
+
+def kl(p, q):
+    """Mean over rows of KL(p ‖ q)."""
+    return torch.xlogy(p, p / q).sum(dim=1).mean()
+
+
+@every_target
+@given(
+    batch=st.integers(2, 24),
+    dim=st.integers(1, 12),
+    seed=st.integers(0, 10**6),
+    temperature=st.sampled_from([0.05, 1.0, 4.0]),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+def test_rows_are_distributions(targets, batch, dim, seed, temperature, dtype):
+    P = targets(slow.unit_rows(batch, dim, seed, dtype), temperature)
+    assert P.shape == (batch, batch)
+    assert P.dtype == dtype
+    assert (P >= 0).all()
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-4  # the softmax walk at ω = 0.99 amplifies rounding a hundredfold
+    torch.testing.assert_close(P.sum(dim=1), torch.ones(batch, dtype=dtype), rtol=0, atol=tolerance)
+
+
+@every_target
+@given(seed=st.integers(0, 10**6), random=st.randoms(use_true_random=False))
+def test_permuting_the_batch_permutes_the_targets(targets, seed, random):
+    Z = slow.unit_rows(10, 6, seed, torch.float64)
+    order = list(range(10))
+    random.shuffle(order)
+    torch.testing.assert_close(targets(Z[order]), targets(Z)[order][:, order])
+
+
+@every_target
+def test_a_teacher_batch_is_as_good_as_its_rows(targets):
+    Z = slow.unit_rows(6, 4, seed=0)
+    assert torch.equal(targets(TeacherBatch(Z)), targets(Z))
+
+
+@every_target
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_rows_under_autocast_are_refined_in_float32(targets, dtype):
+    half = slow.unit_rows(30, 8, seed=4).to(dtype)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        P = targets(half)
+    assert P.dtype == torch.float32
+    # The rounded rows are off in length, by more than float32 rows may be; that is all that separates the two.
+    expected = targets(torch.nn.functional.normalize(half.double(), dim=1)).float()
+    torch.testing.assert_close(P, expected, rtol=0, atol=2e-3 if dtype == torch.float16 else 2e-2)
+
+
+def test_pairwise_by_hand():
+    Z = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
+    D = torch.tensor([[1, 0, -1], [0, 1, 0], [-1, 0, 1]], dtype=torch.float64)
+    e = (0.7 / 0.5 * D).exp()
+    torch.testing.assert_close(PairwiseTargets(scale=0.7)(Z, temperature=0.5), e / e.sum(dim=1, keepdim=True))
+
+
+@pytest.mark.parametrize("shape", [(40, 8), (9, 8), (8, 8), (8, 40)])
+def test_low_rank_form_equals_the_full_one(shape):
+    Z = slow.unit_rows(*shape, seed=5, dtype=torch.float64)
+    D = Z @ Z.T
+    full = torch.softmax(diffuse(D, symmetric_transition(D), 0.9) / 0.1, dim=1)
+    torch.testing.assert_close(BatchDiffusion(0.9)(Z, temperature=0.1), full, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.1])
+def test_forms_are_what_their_names_say(temperature):
+    Z = slow.unit_rows(12, 5, seed=6, dtype=torch.float64)
+    D = Z @ Z.T
+    P = torch.softmax(D / temperature, dim=1)
+    by_walking_d = torch.softmax(slow.walk(D, slow.symmetric_transition(D), 0.7) / temperature, dim=1)
+    by_walking_p = slow.walk(P, slow.softmax_transition(D, 0.2), 0.7)
+    torch.testing.assert_close(BatchDiffusion(0.7)(Z, temperature), by_walking_d)
+    torch.testing.assert_close(BatchDiffusion(0.7, "softmax", 0.2)(Z, temperature), by_walking_p)
+
+
+@every_target
+def test_without_mixing_all_are_the_pairwise_targets(targets):
+    Z = slow.unit_rows(7, 4, seed=7, dtype=torch.float64)
+    unmixed = PairwiseTargets() if isinstance(targets, PairwiseTargets) else type(targets)(omega=0.0)
+    torch.testing.assert_close(unmixed(Z), PairwiseTargets()(Z))
+
+
+def test_controls_by_hand():
+    Z = slow.unit_rows(5, 3, seed=8, dtype=torch.float64)
+    P = PairwiseTargets()(Z)
+    mean = sum(P[i] for i in range(5)) / 5
+    torch.testing.assert_close(MeanMix(0.4)(Z), torch.stack([0.6 * P[i] + 0.4 * mean for i in range(5)]))
+    torch.testing.assert_close(UniformMix(0.4)(Z), 0.6 * P + 0.4 / 5)
+
+
+@pytest.mark.parametrize("case", ["case0", "case1"])
+@pytest.mark.parametrize("omega", [0.3, 0.99])
+def test_the_softmax_walk_at_temperature_one_is_nearly_a_mix_with_the_mean(reference, case, omega):
+    """A fact to know: at τ_d = 1 the graph hardly matters; at τ_d = 0.005 (SOP) it does."""
+    Z = reference[f"{case}/teacher"].double()
+    control = MeanMix(omega)(Z)
+    assert kl(BatchDiffusion(omega, "softmax", 1.0)(Z), control) < 1e-6
+    assert kl(BatchDiffusion(omega, "softmax", 0.005)(Z), control) > 1e-4
+
+
+@pytest.mark.parametrize("case", ["case0", "case1"])
+def test_the_symmetric_walk_at_small_omega_is_nearly_a_flatter_teacher(reference, case):
+    Z = reference[f"{case}/teacher"].double()
+    walked, flatter, plain = BatchDiffusion(0.1)(Z), PairwiseTargets(scale=0.9)(Z), PairwiseTargets()(Z)
+    assert kl(walked, flatter) < 0.2 * kl(walked, plain)

@@ -1,0 +1,180 @@
+import copy
+import re
+
+import pytest
+import torch
+from pytorch_metric_learning import losses, miners
+
+from obdsd import objectives
+from tests.oracles import slow
+
+cases = pytest.mark.parametrize("case", ["case0", "case1"])
+Z, LABELS = slow.unit_rows(12, 6, seed=0), torch.arange(6).repeat(2)
+BUILT_IN = {
+    "multi-similarity": objectives.multi_similarity,
+    "margin": lambda: objectives.margin(12),
+    "r-margin": lambda: objectives.r_margin(12),
+    "proxy-anchor": lambda: objectives.proxy_anchor(12, 6),
+}
+
+
+@cases
+def test_multi_similarity_of_the_oracle(reference, case):
+    student = reference[f"{case}/student"].clone().requires_grad_()
+    loss = objectives.multi_similarity()(student, reference[f"{case}/labels"])
+    loss.backward()
+    expected = reference[f"{case}/ms_grad"]
+    torch.testing.assert_close(loss.detach(), reference[f"{case}/ms_loss"], rtol=1e-4, atol=0)
+    torch.testing.assert_close(student.grad, expected, rtol=1e-4, atol=1e-6 * expected.abs().max().item())
+
+
+@cases
+@pytest.mark.parametrize(("name", "make"), [("margin", objectives.margin), ("rmargin", objectives.r_margin)])
+def test_margin_of_the_oracle(reference, case, name, make):
+    student = reference[f"{case}/student"].clone().requires_grad_()
+    objective = make(num_classes=56)
+    triplets = tuple(reference[f"{case}/triplets"].T)
+    loss = objective(student, reference[f"{case}/labels"], indices_tuple=triplets)
+    loss.backward()
+    expected = reference[f"{case}/{name}_grad"]
+    torch.testing.assert_close(loss.detach(), reference[f"{case}/{name}_loss"], rtol=1e-4, atol=0)
+    torch.testing.assert_close(student.grad, expected, rtol=1e-4, atol=1e-6 * expected.abs().max().item())
+    torch.testing.assert_close(objective.loss.beta.grad, reference[f"{case}/{name}_beta_grad"], rtol=1e-4, atol=1e-8)
+
+
+def test_proxy_anchor_by_its_definition():
+    """1/|P⁺| Σ_{p∈P⁺} log(1 + Σ_{x∈X⁺} e^{-α(s-δ)}) + 1/|P| Σ_p log(1 + Σ_{x∈X⁻} e^{α(s+δ)}), α = 32, δ = 0.1."""
+    z, labels = Z.double(), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 0, 1, 2, 3])
+    objective = objectives.proxy_anchor(num_classes=5, dim=6, seed=3).double()
+    proxies = torch.nn.functional.normalize(objective.loss.proxies.detach(), dim=1)
+    pull = push = 0.0
+    for c in range(5):
+        s = z @ proxies[c]
+        positive = labels == c
+        if positive.any():
+            pull += torch.log(1 + torch.exp(-32 * (s[positive] - 0.1)).sum()) / 4
+        push += torch.log(1 + torch.exp(32 * (s[~positive] + 0.1)).sum()) / 5
+    torch.testing.assert_close(objective(z, labels).detach(), pull + push)
+
+
+def test_own_parameters_come_as_optimiser_groups_with_their_learning_rates():
+    assert objectives.multi_similarity().parameter_groups() == []
+    model = torch.nn.Linear(6, 6)
+    for make, settings in (
+        (objectives.margin(12), {"lr": 5e-4, "weight_decay": 0.0}),
+        (objectives.r_margin(12), {"lr": 5e-4, "weight_decay": 0.0}),
+        (objectives.proxy_anchor(12, 6), {"lr": 1e-2, "weight_decay": 4e-4}),
+        (objectives.from_pml(losses.SoftTripleLoss(12, 6), lr=0.3), {"lr": 0.3, "weight_decay": 4e-4}),
+        (objectives.from_pml(losses.SoftTripleLoss(12, 6)), {"lr": 1e-5, "weight_decay": 4e-4}),
+    ):
+        optimizer = torch.optim.Adam([{"params": model.parameters()}, *make.parameter_groups()], lr=1e-5, weight_decay=4e-4)
+        own = optimizer.param_groups[1]
+        assert {key: own[key] for key in settings} == settings
+        assert {id(p) for p in own["params"]} == {id(p) for p in make.parameters()}
+
+
+def test_boundaries_and_proxies_start_where_the_settings_say():
+    assert (objectives.margin(4).loss.beta == 1.2).all()
+    assert (objectives.r_margin(4).loss.beta == 0.6).all()
+    first, same, other = (objectives.proxy_anchor(4, 6, seed=s).loss.proxies for s in (0, 0, 1))
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("make", BUILT_IN.values(), ids=BUILT_IN.keys())
+def test_training_on_it_brings_the_loss_down(make):
+    objective = make()
+    v = Z.clone().requires_grad_()
+    optimizer = torch.optim.Adam([{"params": [v], "lr": 0.05}, *objective.parameter_groups()])
+    values = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = objective(torch.nn.functional.normalize(v, dim=1), LABELS)
+        loss.backward()
+        optimizer.step()
+        values.append(loss.item())
+    assert sum(values[-5:]) < 0.7 * sum(values[:5])
+
+
+@pytest.mark.parametrize("make", [objectives.multi_similarity, lambda: objectives.margin(12), lambda: objectives.r_margin(12)])
+@pytest.mark.parametrize("labels", [torch.zeros(12).long(), torch.arange(12)], ids=["one class", "all classes differ"])
+def test_a_batch_without_valid_pairs_is_a_differentiable_zero(make, labels):
+    z = Z.clone().requires_grad_()
+    loss = make()(z, labels)
+    loss.backward()
+    assert loss == 0
+    assert (z.grad == 0).all()
+
+
+@pytest.mark.parametrize("make", BUILT_IN.values(), ids=BUILT_IN.keys())
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(make, dtype):
+    objective = make()
+    half = Z.to(dtype).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = copy.deepcopy(objective)(half, LABELS)
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert half.grad.isfinite().all()
+    rounded = torch.nn.functional.normalize(half.detach().float(), dim=1)
+    torch.testing.assert_close(loss.detach(), objective(rounded, LABELS).detach(), rtol=2e-2, atol=1e-3)
+
+
+def test_any_loss_and_miner_of_pytorch_metric_learning():
+    loss, miner = losses.TripletMarginLoss(margin=0.3), miners.BatchHardMiner()
+    expected = loss(Z, LABELS, miner(Z, LABELS))
+    torch.testing.assert_close(objectives.from_pml(loss, miner)(Z, LABELS), expected)
+
+
+def test_given_tuples_and_references_are_passed_through():
+    loss = losses.ContrastiveLoss()
+    pairs = (torch.tensor([0, 1]), torch.tensor([6, 7]), torch.tensor([0]), torch.tensor([1]))
+    torch.testing.assert_close(objectives.from_pml(loss, miners.BatchHardMiner())(Z, LABELS, indices_tuple=pairs), loss(Z, LABELS, pairs))
+    other, other_labels = slow.unit_rows(9, 6, seed=1), torch.arange(9) % 6
+    miner = miners.MultiSimilarityMiner()
+    expected = loss(Z, LABELS, miner(Z, LABELS, other, other_labels), other, other_labels)
+    torch.testing.assert_close(objectives.from_pml(loss, miner)(Z, LABELS, ref_emb=other, ref_labels=other_labels), expected)
+
+
+def test_cross_batch_memory_works_and_looks_back():
+    def memory():
+        return losses.CrossBatchMemory(losses.ContrastiveLoss(), embedding_size=6, memory_size=24, miner=miners.MultiSimilarityMiner())
+
+    objective, plain = objectives.from_pml(memory()), memory()
+    batches = [slow.unit_rows(12, 6, seed) for seed in range(3)]
+    for rows in batches:
+        z = rows.clone().requires_grad_()
+        loss = objective(z, LABELS)
+        loss.backward()
+        torch.testing.assert_close(loss.detach(), plain(rows, LABELS))
+        assert z.grad.abs().max() > 0
+    assert torch.equal(objective.loss.embedding_memory[:12], batches[2])  # 24 places: the third batch overwrote the first
+    assert torch.equal(objective.loss.embedding_memory[12:], batches[1])
+
+
+BAD = [
+    (lambda: objectives.multi_similarity()(2 * Z, LABELS), "embeddings=rows off by 1 must be of unit length within 0.001"),
+    (lambda: objectives.margin(12)(Z * float("nan"), LABELS), "embeddings=nan has NaN or infinite entries"),
+    (lambda: objectives.multi_similarity()(Z, LABELS[:5]), "labels.shape=(5,) must be (12,); give one label a row"),
+    (lambda: objectives.margin(5)(Z, LABELS), "labels=0..5 must lie in 0..4; renumber them or raise num_classes"),
+    (lambda: objectives.proxy_anchor(5, 6)(Z, LABELS), "labels=0..5 must lie in 0..4"),
+    (lambda: objectives.margin(6)(Z, LABELS - 1), "labels=-1..4 must lie in 0..5"),
+    (lambda: objectives.margin(0), "num_classes=0 must be 1 or more"),
+    (lambda: objectives.proxy_anchor(3, 0), "num_classes, dim=(3, 0) must be 1 or more"),
+    (lambda: objectives.margin(6, sampling="semi-hard"), "sampling='semi-hard' is unknown; use one of random, semihard, softhard"),
+    (
+        lambda: objectives.margin(6)(Z, LABELS, ref_emb=Z[:3], ref_labels=LABELS[:3]),
+        "ref_emb=(3, 6) is another set; 'distance' sampling draws inside the batch only",
+    ),
+    (
+        lambda: objectives.from_pml(losses.CrossBatchMemory(losses.ContrastiveLoss(), 6), miners.BatchHardMiner()),
+        "miner=… beside CrossBatchMemory would mine the batch, not the memory",
+    ),
+]
+
+
+@pytest.mark.usefixtures("as_shipped")
+@pytest.mark.parametrize(("call", "message"), BAD, ids=[message[:50] for _, message in BAD])
+def test_bad_input_is_refused_in_one_clear_line(call, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call()
