@@ -31,7 +31,7 @@ LIBRARIES = {"method": {"torch", "jaxtyping"}, "options": set(), "errors": set()
 
 def room_of(module: str) -> str:
     """`obdsd.method.targets` → `method`; `obdsd` itself → ``."""
-    return (module.split(".") + [""])[1]
+    return [*module.split("."), ""][1]
 
 
 def imports_of(path: Path) -> set[str]:

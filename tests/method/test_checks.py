@@ -91,20 +91,20 @@ def test_a_late_verdict_is_judged_when_it_arrives_and_never_waited_for():
     """What an accelerator does: the verdict of one call arrives while later calls go on."""
     verdicts, arrived, judged = Verdicts(), [], []
 
-    def judge(number):
-        judged.append(number)
-        if number > 1:
-            raise ValueError(f"bad {number}")
+    def judge(low, high):
+        judged.append(high)
+        if high > 1:
+            raise ValueError(f"bad {high}")
 
     for name, number in (("first", 0.5), ("second", 2.0)):
-        verdicts.defer(lambda name=name: name in arrived, torch.tensor(number), judge)
+        verdicts.defer(lambda name=name: name in arrived, torch.tensor([0.0, number]), judge)
     assert judged == []
     arrived += ["second"]  # out of order: the first is still on its way
-    verdicts.defer(lambda: False, torch.tensor(0.1), judge)
+    verdicts.defer(lambda: False, torch.tensor([0.0, 0.1]), judge)
     assert judged == []
     arrived += ["first"]
     with pytest.raises(ValueError, match=r"bad 2\.0"):
-        verdicts.defer(lambda: False, torch.tensor(0.2), judge)
+        verdicts.defer(lambda: False, torch.tensor([0.0, 0.2]), judge)
     assert judged == [0.5, 2.0]
-    verdicts.defer(lambda: False, torch.tensor(0.3), judge)  # reported once
+    verdicts.defer(lambda: False, torch.tensor([0.0, 0.3]), judge)  # reported once
     assert judged == [0.5, 2.0]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from obdsd.errors import InputError
+from obdsd.method.precision import HALF
 
 
 def require(ok: bool, field: str, value: object, rule: str, remedy: str) -> None:
@@ -38,52 +39,63 @@ def check_square(field: str, matrix: Tensor) -> None:
     require(matrix.is_floating_point(), f"{field}.dtype", matrix.dtype, "must be floating point", f"pass {field}.float()")
 
 
-def check_embeddings(field: str, rows: Tensor) -> None:
-    """Refuse anything but a (batch ≥ 2, dim) tensor of finite rows of unit length; rows are never re-normalised silently."""
+def check_rows(field: str, rows: Tensor) -> None:
+    """Refuse anything but a (batch ≥ 2, dim) tensor of floating-point numbers."""
+    if rows.ndim == 2 and rows.shape[0] >= 2 and rows.is_floating_point():
+        return
     require(rows.ndim == 2, f"{field}.shape", tuple(rows.shape), "must be (batch, dim)", "flatten or pool to one row a sample")
     require(rows.shape[0] >= 2, f"{field}.shape", tuple(rows.shape), "must have 2 rows or more", "use a larger batch")
     require(rows.is_floating_point(), f"{field}.dtype", rows.dtype, "must be floating point", f"pass {field}.float()")
+
+
+def check_unit_length(field: str, lengths: Tensor, dtype: torch.dtype, squared: bool = False) -> None:
+    """Refuse rows (of type `dtype`) with NaN or infinite entries or of other than unit length; they are never re-normalised silently.
+
+    Whoever has D = ZZᵀ has the squared lengths for nothing: its diagonal.
+    """
     if torch.compiler.is_compiling():  # a compiled graph cannot branch on values
         return
-    half = rows.dtype in (torch.float16, torch.bfloat16)
-    tolerance = 2e-2 if half else 1e-3
-    length = torch.linalg.vector_norm(rows.detach(), dim=1, dtype=torch.float32 if half else None)
-    worst = (length - 1).abs().max()  # NaN if any entry is NaN, infinite if any is infinite
+    tolerance = 2e-2 if dtype in HALF else 1e-3
 
-    def judge(worst: float) -> None:
-        require(worst < float("inf"), field, worst, "has NaN or infinite entries", "check the model, the learning rate, overflow in fp16")
-        require(
-            worst <= tolerance,
-            field,
-            f"rows off by {worst:.3g}",
-            f"must be of unit length within {tolerance}",
-            f"pass torch.nn.functional.normalize({field}, dim=1)",
-        )
+    def judge(low: float, high: float) -> None:
+        if squared:
+            low, high = low**0.5, high**0.5
+        if 1 - tolerance <= low and high <= 1 + tolerance:  # False for NaN
+            return
+        finite = low <= high < float("inf")
+        require(finite, field, high, "has NaN or infinite entries", "check the model, the learning rate, overflow in fp16")
+        worst = f"rows off by {max(1 - low, high - 1):.3g}"
+        remedy = f"pass torch.nn.functional.normalize({field}, dim=1)"
+        require(False, field, worst, f"must be of unit length within {tolerance}", remedy)
 
-    verdicts.submit(worst, judge)
+    verdicts.submit(lengths.detach(), judge)
+
+
+Judge = Callable[[float, float], None]
 
 
 class Verdicts:
-    """Numbers computed by value checks, each with a judge that raises; read when they can be had without waiting."""
+    """The extremes of tensors to check, each with a judge that raises; read when they can be had without waiting."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[Callable[[], bool], Tensor, Callable[[float], None]]] = deque()
+        self._waiting: deque[tuple[Callable[[], bool], Tensor, Judge]] = deque()
 
-    def submit(self, number: Tensor, judge: Callable[[float], None]) -> None:
-        if number.device.type == "cpu":
-            judge(number.item())
+    def submit(self, values: Tensor, judge: Judge) -> None:
+        low, high = values.aminmax()  # NaN if there is one
+        if values.is_cpu:
+            judge(low.item(), high.item())
             return
-        arrived = torch.Event(number.device)
-        on_host = number.to("cpu", non_blocking=True)
+        arrived = torch.Event(values.device)
+        extremes = torch.stack((low, high)).to("cpu", non_blocking=True)
         arrived.record()
-        self.defer(arrived.query, on_host, judge)
+        self.defer(arrived.query, extremes, judge)
 
-    def defer(self, arrived: Callable[[], bool], on_host: Tensor, judge: Callable[[float], None]) -> None:
-        """Judge what has arrived of the earlier numbers and keep this one for later."""
-        self._waiting.append((arrived, on_host, judge))
+    def defer(self, arrived: Callable[[], bool], extremes: Tensor, judge: Judge) -> None:
+        """Judge what has arrived of the earlier extremes and keep these for later."""
+        self._waiting.append((arrived, extremes, judge))
         while self._waiting and self._waiting[0][0]():
-            _, number, earlier = self._waiting.popleft()
-            earlier(number.item())
+            _, numbers, its_judge = self._waiting.popleft()
+            its_judge(*numbers.tolist())
 
 
 verdicts = Verdicts()

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from obdsd.method.checks import check_omega, check_square, check_temperature, require
+from obdsd.method.precision import in_full, without_autocast
 
 
 def symmetric_transition(similarity: Float[Tensor, "b b"]) -> Float[Tensor, "b b"]:
@@ -62,10 +63,9 @@ def diffuse(
     fits = state.ndim == 2 and state.shape[0] == transition.shape[0]
     shapes = f"{tuple(state.shape)} against transition.shape={tuple(transition.shape)}"
     require(fits, "state.shape", shapes, "must be (batch, m) with the transition's batch", "pass one row a sample")
-    working = torch.promote_types(torch.promote_types(state.dtype, transition.dtype), torch.float32)
-    state, S = state.to(working), transition.to(working)
+    state, S = in_full(state), in_full(transition)
     if symmetric is None:
-        eps = torch.finfo(working).eps
+        eps = torch.finfo(S.dtype).eps
         free = S.device.type == "cpu" and not torch.compiler.is_compiling()
         symmetric = free and torch.allclose(S, S.mT, rtol=16 * eps, atol=eps)
 
@@ -83,6 +83,5 @@ def diffuse(
 
 def inner_products(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:
     """x yᵀ in float32 or better, also under autocast: cosines of unit rows."""
-    working = torch.promote_types(x.dtype, torch.float32)
-    with torch.autocast(x.device.type, enabled=False):
-        return x.to(working) @ y.to(working).mT
+    with without_autocast(x):
+        return in_full(x) @ in_full(y).mT

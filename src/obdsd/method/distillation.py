@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from obdsd.errors import InputError
-from obdsd.method.checks import check_embeddings, check_temperature, require
+from obdsd.method.checks import check_rows, check_temperature, check_unit_length, require
 from obdsd.method.diffusion import inner_products
+from obdsd.method.precision import in_full
 from obdsd.method.targets import PairwiseTargets, Targets
 from obdsd.method.teachers import TeacherBatch
 
@@ -63,7 +64,7 @@ class SelfDistillation:
             raise InputError(f"teacher=None at progress={progress} has nothing to teach; skip it only where active(progress) is False")
         if isinstance(teacher, Tensor):
             teacher = TeacherBatch(teacher)
-        check_embeddings("student", student)
+        check_rows("student", student)
         sizes = f"{len(student)} rows against {len(teacher.embeddings)} of the teacher"
         require(len(student) == len(teacher.embeddings), "student", sizes, "must be the same batch", "give both the same inputs")
         if teacher.known is not None:
@@ -72,11 +73,13 @@ class SelfDistillation:
                 return _differentiable_zero(student)
         with torch.no_grad():
             target = self.targets(teacher, self.temperature)
-        log_student = torch.log_softmax(inner_products(student, student) / self.temperature, dim=1)
+        D = inner_products(student, student)
+        check_unit_length("student", D.diagonal(), student.dtype, squared=True)
+        log_student = torch.log_softmax(D / self.temperature, dim=1)
         kl = F.kl_div(log_student, target.to(log_student.dtype), reduction="batchmean")
         return self.temperature**2 * weight * kl
 
 
 def _differentiable_zero(rows: Tensor) -> Tensor:
     """A zero that `backward()` accepts and that even NaN rows do not spoil: the sum of no rows at all."""
-    return rows[:0].sum(dtype=torch.promote_types(rows.dtype, torch.float32))
+    return in_full(rows[:0]).sum()

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from obdsd.method.checks import check_embeddings, check_omega, check_temperature, require
+from obdsd.method.checks import check_omega, check_rows, check_temperature, check_unit_length, require
 from obdsd.method.diffusion import diffuse, inner_products, softmax_transition, symmetric_transition
 from obdsd.method.teachers import TeacherBatch
 
@@ -37,8 +37,8 @@ class PairwiseTargets:
         check_temperature(self.scale, "scale")
 
     def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]:
-        Z = _rows(teacher, temperature)
-        return torch.softmax(inner_products(Z, Z) * (self.scale / temperature), dim=1)
+        _, D = _rows_and_cosines(teacher, temperature)
+        return torch.softmax(D * (self.scale / temperature), dim=1)
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,7 @@ class BatchDiffusion:
         require(not ignored, "walk_temperature", self.walk_temperature, "acts in the softmax form only", "add form='softmax'")
 
     def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]:
-        Z = _rows(teacher, temperature)
-        D = inner_products(Z, Z)
+        Z, D = _rows_and_cosines(teacher, temperature)
         if self.form == "softmax":
             P = torch.softmax(D / temperature, dim=1)
             S = softmax_transition(D, self.walk_temperature)
@@ -114,8 +113,11 @@ class UniformMix:
         return (1 - self.omega) * P + self.omega / P.shape[0]
 
 
-def _rows(teacher: TeacherBatch | Tensor, temperature: float) -> Tensor:
+def _rows_and_cosines(teacher: TeacherBatch | Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """The teacher's rows Z and D = ZZᵀ, both checked."""
     check_temperature(temperature)
-    rows = teacher.embeddings if isinstance(teacher, TeacherBatch) else teacher
-    check_embeddings("teacher", rows)
-    return rows
+    Z = teacher.embeddings if isinstance(teacher, TeacherBatch) else teacher
+    check_rows("teacher", Z)
+    D = inner_products(Z, Z)
+    check_unit_length("teacher", D.diagonal(), Z.dtype, squared=True)
+    return Z, D

@@ -17,7 +17,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from obdsd.errors import InputError
-from obdsd.method.checks import check_embeddings, require
+from obdsd.method.checks import check_rows, check_unit_length, require
+from obdsd.method.precision import in_full
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,8 @@ class FrozenTeacher(_CopyTeacher):
         tensor([[0., 0., 1.],
                 [1., 0., 0.]])
         """
-        check_embeddings("embeddings", embeddings)
+        check_rows("embeddings", embeddings)
+        check_unit_length("embeddings", torch.linalg.vector_norm(in_full(embeddings), dim=1), embeddings.dtype)
         return _TableTeacher(embeddings.detach().clone())
 
 

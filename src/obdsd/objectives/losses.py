@@ -15,7 +15,9 @@ from pytorch_metric_learning import distances, losses, miners, reducers
 from torch import Tensor, nn
 
 from obdsd.errors import InputError
-from obdsd.method.checks import check_embeddings, require
+from obdsd.method.checks import check_rows, check_unit_length, require
+from obdsd.method.diffusion import inner_products
+from obdsd.method.precision import in_full, without_autocast
 from obdsd.objectives.samplers import Sampling, TripletSampler
 
 
@@ -47,10 +49,13 @@ class Objective(nn.Module):
         ref_labels: Int[Tensor, " r"] | None = None,
     ) -> Float[Tensor, ""]:
         """`indices_tuple` replaces the miner's pairs or triplets; `ref_emb` and `ref_labels` are compared with instead of the batch."""
-        self._check(embeddings, labels)
-        reference = () if ref_emb is None else (ref_emb, ref_labels)
-        with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
+        if self.unit_rows:
+            check_rows("embeddings", embeddings)
+            check_unit_length("embeddings", torch.linalg.vector_norm(in_full(embeddings.detach()), dim=1), embeddings.dtype)
+        self._check_labels(embeddings, labels)
+        reference = () if ref_emb is None else (in_full(ref_emb), ref_labels)
+        with without_autocast(embeddings):
+            embeddings = in_full(embeddings)
             if indices_tuple is None and self.miner is not None:
                 indices_tuple = self.miner(embeddings, labels, *reference)
             return self.loss(embeddings, labels, indices_tuple, *reference)
@@ -65,11 +70,10 @@ class Objective(nn.Module):
         parameters = [p for p in self.parameters() if p.requires_grad]
         return [{"params": parameters, **self.optimiser}] if parameters else []
 
-    def _check(self, embeddings: Tensor, labels: Tensor) -> None:
-        fits = labels.ndim == 1 and len(labels) == len(embeddings)
-        require(fits, "labels.shape", tuple(labels.shape), f"must be ({len(embeddings)},)", "give one label a row of embeddings")
-        if self.unit_rows:
-            check_embeddings("embeddings", embeddings)
+    def _check_labels(self, embeddings: Tensor, labels: Tensor) -> None:
+        if labels.shape != embeddings.shape[:1]:
+            rule = f"must be ({len(embeddings)},)"
+            require(False, "labels.shape", tuple(labels.shape), rule, "give one label a row of embeddings")
         if self.num_classes is not None and labels.device.type == "cpu" and len(labels):
             low, high = int(labels.min()), int(labels.max())
             inside = 0 <= low and high < self.num_classes
@@ -83,9 +87,49 @@ def multi_similarity() -> Objective:
     >>> multi_similarity()(z, torch.arange(4).repeat(2)).shape
     torch.Size([])
     """
-    cosine = distances.DotProductSimilarity(normalize_embeddings=False)
-    loss = losses.MultiSimilarityLoss(alpha=2, beta=40, base=0.5, distance=cosine, reducer=reducers.AvgNonZeroReducer())
-    return Objective(loss, miners.MultiSimilarityMiner(epsilon=0.1, distance=cosine), unit_rows=True)
+    return _MultiSimilarity()
+
+
+class _MultiSimilarity(Objective):
+    """The library's miner and loss on one matrix of cosines: each would compute it anew, and the check of lengths needs it too."""
+
+    loss: Any
+    miner: Any
+
+    def __init__(self) -> None:
+        cosine = distances.DotProductSimilarity(normalize_embeddings=False)
+        loss = losses.MultiSimilarityLoss(alpha=2, beta=40, base=0.5, distance=cosine, reducer=reducers.AvgNonZeroReducer())
+        miner = miners.MultiSimilarityMiner(epsilon=0.1, distance=_GivenCosines(normalize_embeddings=False))
+        super().__init__(loss, miner, unit_rows=True)
+
+    def forward(
+        self,
+        embeddings: Float[Tensor, "b d"],
+        labels: Int[Tensor, " b"],
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Float[Tensor, "r d"] | None = None,
+        ref_labels: Int[Tensor, " r"] | None = None,
+    ) -> Float[Tensor, ""]:
+        if indices_tuple is not None or ref_emb is not None:
+            return super().forward(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        check_rows("embeddings", embeddings)
+        self._check_labels(embeddings, labels)
+        D = inner_products(embeddings, embeddings)
+        check_unit_length("embeddings", D.diagonal(), embeddings.dtype, squared=True)
+        with torch.no_grad():
+            self.miner.distance.cosines = D.clone()  # the miner writes into it
+            pairs = self.miner.mine(embeddings, labels, embeddings, labels)
+        return self.loss.reducer(self.loss.mat_based_loss(D, pairs), in_full(embeddings), labels)
+
+
+class _GivenCosines(distances.DotProductSimilarity):
+    """Cosines that somebody has already computed, once; else computed as usual."""
+
+    cosines: Tensor | None = None
+
+    def forward(self, query_emb: Tensor, ref_emb: Tensor) -> Tensor:
+        given, self.cosines = self.cosines, None
+        return super().forward(query_emb, ref_emb) if given is None else given
 
 
 def margin(num_classes: int, beta: float = 1.2, sampling: Sampling = "distance", seed: int = 0) -> Objective:

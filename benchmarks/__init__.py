@@ -1,0 +1,1 @@
+"""Speed and memory against peers, always as ratios measured in one run."""
