@@ -30,6 +30,7 @@ def comparisons() -> Iterator[Comparison]:
             peer=inverse,
             peer_name="inverse(I-ωS) @ D",
             goal=SOLVE_GOALS.get(batch),
+            rounds=6 if batch > 4096 else 15,
         )
         targets = BatchDiffusion(OMEGA)
         yield Comparison(
@@ -38,6 +39,7 @@ def comparisons() -> Iterator[Comparison]:
             peer=inverse,
             peer_name="inverse(I-ωS) @ D alone, S and D given",
             goal=TARGET_GOALS.get(batch),
+            rounds=6 if batch > 4096 else 15,
         )
 
 

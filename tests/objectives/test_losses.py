@@ -106,6 +106,17 @@ def test_a_batch_without_valid_pairs_is_a_differentiable_zero(make, labels):
     assert (z.grad == 0).all()
 
 
+def test_a_single_mined_pair_counts():
+    """Anchor 0 alone keeps a positive (cosine 0.6) and a negative (0.8): log(1+e^{-2(0.6-0.5)})/2 + log(1+e^{40(0.8-0.5)})/40."""
+    z = torch.tensor([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.8, 0.0, 0.6]], dtype=torch.float64)
+    labels = torch.tensor([0, 0, 1])
+    objective = objectives.multi_similarity()
+    assert [len(part) for part in objective.miner(z, labels)] == [1, 1, 1, 1]
+    s = z @ z.T
+    expected = torch.log(1 + torch.exp(-2 * (s[0, 1] - 0.5))) / 2 + torch.log(1 + torch.exp(40 * (s[0, 2] - 0.5))) / 40
+    torch.testing.assert_close(objective(z, labels), expected)
+
+
 @pytest.mark.parametrize("make", BUILT_IN.values(), ids=BUILT_IN.keys())
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_float32(make, dtype):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -17,10 +18,13 @@ from obdsd.errors import InputError
 from obdsd.method.precision import HALF
 
 
+def refuse(field: str, value: object, rule: str, remedy: str) -> NoReturn:
+    raise InputError(f"{field}={value} {rule}; {remedy}")
+
+
 def require(ok: bool, field: str, value: object, rule: str, remedy: str) -> None:
-    """Refuse `value` of `field` unless `ok`."""
     if not ok:
-        raise InputError(f"{field}={value} {rule}; {remedy}")
+        refuse(field, value, rule, remedy)
 
 
 def check_omega(omega: float) -> None:
@@ -34,6 +38,8 @@ def check_temperature(temperature: float, field: str = "temperature") -> None:
 
 def check_square(field: str, matrix: Tensor) -> None:
     square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
+    if square and matrix.shape[0] >= 2 and matrix.is_floating_point():
+        return  # the usual case: no message to build
     require(square, f"{field}.shape", tuple(matrix.shape), "must be (batch, batch)", "pass Z @ Z.T of (batch, dim) rows")
     require(matrix.shape[0] >= 2, f"{field}.shape", tuple(matrix.shape), "must have 2 rows or more", "use a larger batch")
     require(matrix.is_floating_point(), f"{field}.dtype", matrix.dtype, "must be floating point", f"pass {field}.float()")
@@ -42,7 +48,7 @@ def check_square(field: str, matrix: Tensor) -> None:
 def check_rows(field: str, rows: Tensor) -> None:
     """Refuse anything but a (batch ≥ 2, dim) tensor of floating-point numbers."""
     if rows.ndim == 2 and rows.shape[0] >= 2 and rows.is_floating_point():
-        return
+        return  # the usual case: no message to build
     require(rows.ndim == 2, f"{field}.shape", tuple(rows.shape), "must be (batch, dim)", "flatten or pool to one row a sample")
     require(rows.shape[0] >= 2, f"{field}.shape", tuple(rows.shape), "must have 2 rows or more", "use a larger batch")
     require(rows.is_floating_point(), f"{field}.dtype", rows.dtype, "must be floating point", f"pass {field}.float()")
@@ -66,7 +72,7 @@ def check_unit_length(field: str, lengths: Tensor, dtype: torch.dtype, squared: 
         require(finite, field, high, "has NaN or infinite entries", "check the model, the learning rate, overflow in fp16")
         worst = f"rows off by {max(1 - low, high - 1):.3g}"
         remedy = f"pass torch.nn.functional.normalize({field}, dim=1)"
-        require(False, field, worst, f"must be of unit length within {tolerance}", remedy)
+        refuse(field, worst, f"must be of unit length within {tolerance}", remedy)
 
     verdicts.submit(lengths.detach(), judge)
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from obdsd.method.checks import check_omega, check_square, check_temperature, require
+from obdsd.method.checks import check_omega, check_square, check_temperature, refuse
 from obdsd.method.precision import in_full, without_autocast
 
 
@@ -60,9 +60,9 @@ def diffuse(
     """
     check_square("transition", transition)
     check_omega(omega)
-    fits = state.ndim == 2 and state.shape[0] == transition.shape[0]
-    shapes = f"{tuple(state.shape)} against transition.shape={tuple(transition.shape)}"
-    require(fits, "state.shape", shapes, "must be (batch, m) with the transition's batch", "pass one row a sample")
+    if state.ndim != 2 or len(state) != len(transition):
+        shapes = f"{tuple(state.shape)} against transition.shape={tuple(transition.shape)}"
+        refuse("state.shape", shapes, "must be (batch, m) with the transition's batch", "pass one row a sample")
     working = torch.promote_types(torch.promote_types(state.dtype, transition.dtype), torch.float32)
     state, S = state.to(working), transition.to(working)
     if symmetric is None:

@@ -15,7 +15,7 @@ from pytorch_metric_learning import distances, losses, miners, reducers
 from torch import Tensor, nn
 
 from obdsd.errors import InputError
-from obdsd.method.checks import check_rows, check_unit_length, require
+from obdsd.method.checks import check_rows, check_unit_length, refuse, require
 from obdsd.method.diffusion import inner_products
 from obdsd.method.precision import in_full, without_autocast
 from obdsd.objectives.samplers import Sampling, TripletSampler
@@ -73,7 +73,7 @@ class Objective(nn.Module):
     def _check_labels(self, embeddings: Tensor, labels: Tensor) -> None:
         if labels.shape != embeddings.shape[:1]:
             rule = f"must be ({len(embeddings)},)"
-            require(False, "labels.shape", tuple(labels.shape), rule, "give one label a row of embeddings")
+            refuse("labels.shape", tuple(labels.shape), rule, "give one label a row of embeddings")
         if self.num_classes is not None and labels.device.type == "cpu" and len(labels):
             low, high = int(labels.min()), int(labels.max())
             inside = 0 <= low and high < self.num_classes
