@@ -113,10 +113,12 @@ def median_interval(values: list[float], coverage: float = 0.95) -> tuple[float,
 def peak_mib(call: Callable[[], object]) -> float | None:
     """How far resident memory rises above its level while `call` runs; None where the system does not tell (not Linux)."""
     try:
+        libc = ctypes.CDLL(None)
         # Every larger block gets its own mapping, so that it is given back when freed and counted when taken again.
-        ctypes.CDLL(None).mallopt(ctypes.c_int(-3), ctypes.c_int(1 << 15))  # M_MMAP_THRESHOLD
+        libc.mallopt(ctypes.c_int(-3), ctypes.c_int(1 << 15))  # M_MMAP_THRESHOLD
         call()  # buffers that libraries keep for good are not the candidate's
         gc.collect()
+        libc.malloc_trim(0)  # blocks that were freed earlier and kept would hide what is taken now
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
         before = _status_kib("VmRSS")
         call()

@@ -64,19 +64,21 @@ def diffuse(
         shapes = f"{tuple(state.shape)} against transition.shape={tuple(transition.shape)}"
         refuse("state.shape", shapes, "must be (batch, m) with the transition's batch", "pass one row a sample")
     working = torch.promote_types(torch.promote_types(state.dtype, transition.dtype), torch.float32)
-    state, S = state.to(working), transition.to(working)
+    start, S = (1 - omega) * state.to(working), transition.to(working)
     if symmetric is None:
         symmetric = S.is_cpu and not torch.compiler.is_compiling() and torch.equal(S, S.mT)
 
     M = -omega * S
     M.diagonal().add_(1)
     if not symmetric:
-        return (1 - omega) * torch.linalg.solve(M, state)
+        return torch.linalg.solve(M, start)
     # Eigenvalues of S lie in [-1, 1], so M is positive definite and Cholesky needs no error check, which would wait for the
-    # device. M = UᵀU gives AᵀUᵀU = stateᵀ: transposed, nothing is copied, which makes it a fifth faster than cholesky_solve.
+    # device. M = UᵀU gives AᵀUᵀU = startᵀ: transposed, nothing is copied, which makes it a fifth faster than cholesky_solve.
     U, _ = torch.linalg.cholesky_ex(M, upper=True)
-    Y = torch.linalg.solve_triangular(U, state.mT, upper=True, left=False)
-    return (1 - omega) * torch.linalg.solve_triangular(U.mT, Y, upper=False, left=False).mT
+    del M  # each is as large as the batch squared
+    Y = torch.linalg.solve_triangular(U, start.mT, upper=True, left=False)
+    del start
+    return torch.linalg.solve_triangular(U.mT, Y, upper=False, left=False).mT
 
 
 def inner_products(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:

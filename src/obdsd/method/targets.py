@@ -76,6 +76,7 @@ class BatchDiffusion:
         S = symmetric_transition(D)
         batch, dim = Z.shape
         if batch > dim:  # D = ZZᵀ has rank d: solve for d columns, not b
+            del D
             A = inner_products(diffuse(Z, S, self.omega, symmetric=True), Z)
         else:
             A = diffuse(D, S, self.omega, symmetric=True)
