@@ -1,5 +1,6 @@
 # make test: everything that must hold, from nothing but Python, pip and make.
 VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
 PYTHON ?= python3
 BIN := $(VENV)/bin
 CODE := src tests benchmarks
@@ -12,6 +13,7 @@ help:
 	@echo "make format  put the code into its usual form"
 	@echo "make bench   measure speed and memory against peers (writes benchmarks/results/)"
 	@echo "VENV=DIR     where the environment is (default .venv)"
+	@echo "CONSTRAINTS=/dev/null  the newest versions, not those of constraints.txt (which are for Python 3.11)"
 
 test: check
 	$(BIN)/pytest
@@ -32,10 +34,10 @@ bench: install
 DEPENDENCIES := $(VENV)/.dependencies-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
 install: $(DEPENDENCIES)
-	@$(BIN)/pip install --quiet --no-deps --editable .
+	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 
 $(DEPENDENCIES):
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/pip install --constraint $(CONSTRAINTS) --editable ".[dev]"
 	rm -f $(VENV)/.dependencies-*
 	touch $@

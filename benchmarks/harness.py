@@ -137,7 +137,8 @@ def machine() -> dict[str, object]:
     if Path("/proc/cpuinfo").exists():
         models = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
         cpu = models[0] if models else cpu
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    describe = ["git", "describe", "--always", "--dirty"]
+    commit = subprocess.run(describe, capture_output=True, text=True, check=False, cwd=RESULTS.parent).stdout.strip()
     return {
         "date": datetime.date.today().isoformat(),
         "commit": commit or "unknown",

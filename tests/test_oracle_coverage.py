@@ -1,4 +1,4 @@
-"""Every oracle key is used by some test: one that none reads would look like a check and be none."""
+"""Every kind of oracle number is read by some test: one that none reads would look like a check and be none."""
 
 import re
 from pathlib import Path

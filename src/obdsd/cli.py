@@ -12,13 +12,14 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from jsonargparse import ArgumentError, ArgumentParser
 
 from obdsd import __version__
 from obdsd.errors import InputError
-from obdsd.options import InfoOptions
+from obdsd.options import DataOptions, InfoOptions
 
 DONE, DEFECT, MISTAKE, INTERRUPTED = 0, 1, 2, 130
 EXIT_CODES = (
@@ -29,7 +30,7 @@ EXIT_CODES = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: the one place where a user's mistake becomes one line."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    arguments = _usual_spelling(sys.argv[1:] if arguments is None else arguments)
     parser = _parser()
     try:
         return _run(parser, arguments)
@@ -61,13 +62,27 @@ def _run(parser: ArgumentParser, arguments: Sequence[str]) -> int:
     return DONE
 
 
+def _usual_spelling(arguments: Sequence[str]) -> list[str]:
+    """Accept --allow-incomplete for --allow_incomplete, and a switch alone for a switch with `true`."""
+    command = next((COMMANDS[word] for word in arguments if word in COMMANDS), None)
+    switches = {f"--{field.name}" for field in dataclasses.fields(command.options) if field.type == "bool"} if command else set()
+    spelt = []
+    for word, following in zip_longest(arguments, arguments[1:], fillvalue=""):
+        name, equals, value = word.partition("=")
+        name = f"--{name[2:].replace('-', '_')}" if name.startswith("--") else name
+        spelt.append(name + equals + value)
+        if name in switches and not equals and following.lower() not in ("true", "false"):
+            spelt.append("true")
+    return spelt
+
+
 def _parser() -> ArgumentParser:
     description = "Deep metric learning with self-distillation and diffusion on batch manifolds (OBD-SD)."
     parser = ArgumentParser(prog="obdsd", description=description, epilog=EXIT_CODES, version=__version__, exit_on_error=False)
     subcommands = parser.add_subcommands(required=False, dest="command", description="obdsd COMMAND --help tells more.")
     for name, command in COMMANDS.items():
         subparser = ArgumentParser(description=command.summary, exit_on_error=False)
-        subparser.add_class_arguments(command.options)
+        subparser.add_class_arguments(command.options, as_positional=True)
         subcommands.add_subcommand(name, subparser, help=command.summary)
         _add_debug(subparser)
     _add_debug(parser)
@@ -82,6 +97,9 @@ def _one_line(mistake: Exception) -> str:
     if isinstance(mistake, OSError) and mistake.filename is not None:
         return f"{mistake.filename}: {mistake.strerror}"
     message = " ".join(str(mistake).split())
+    wrong_command = re.match(r"argument command: invalid choice: '(.*?)'", message)
+    if wrong_command:
+        return f"there is no command {wrong_command[1]!r}; there are {', '.join(COMMANDS)}"
     wrong_value = re.fullmatch(r'Parser key "(.+)": Expected an? (.+)\. Got value: (.*)', message)
     if wrong_value is None:
         return message
@@ -133,4 +151,32 @@ def _version_or_missing(package: str) -> str:
         return "not installed"
 
 
-COMMANDS = {"info": Command(InfoOptions, _info, "Show versions and devices, for bug reports.")}
+def _data(options: DataOptions) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from obdsd.data import open_data
+    from obdsd.data.check import check
+
+    collection = open_data(options.data, seed=options.seed, test_fraction=options.test_fraction, allow_incomplete=options.allow_incomplete)
+    columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=sum(map(len, collection.parts.values())))
+        findings = check(collection, lambda count: progress.advance(task, count))
+    print(f"{'part':<8} {'classes':>8} {'items':>8} {'classes of one item':>20}")
+    for part in findings.parts:
+        print(f"{part.name:<8} {part.classes:>8,} {part.items:>8,} {part.singletons:>20,}")
+    for line in findings.unreadable:
+        print(f"unreadable: {line}")
+    for trained, tested in findings.crossing:
+        print(f"same content in training and test: {trained} = {tested}")
+    if not findings.fit:
+        counts = f"{len(findings.unreadable)} unreadable, {len(findings.crossing)} on both sides of the train/test line"
+        raise InputError(f"{options.data}: training on it would be wrong ({counts}); mend what is listed above")
+    print("no problem found")
+
+
+COMMANDS = {
+    "info": Command(InfoOptions, _info, "Show versions and devices, for bug reports."),
+    "data": Command(DataOptions, _data, "Check a collection before training on it: obdsd data check DATA."),
+}

@@ -53,6 +53,23 @@ def test_singular_values_are_those_of_the_svd(shape):
     np.testing.assert_allclose(singular_values(z), np.linalg.svd(z, compute_uv=False), rtol=1e-7)
 
 
+def test_an_unused_direction_is_an_infinite_decay():
+    assert spectral_decay(np.eye(6)[:, :5] * [1, 1, 1, 1, 0]) == np.inf
+
+
+BAD = [
+    (lambda: density(np.eye(3), np.array([0, 0, 0])), "labels of 1 classes, the largest of 3: density needs 2 classes and a pair in one"),
+    (lambda: density(np.eye(3), np.array([0, 1, 2])), "labels of 3 classes, the largest of 1"),
+    (lambda: spectral_decay(np.eye(2)), r"skip=2 leaves no singular value of embeddings of shape \(2, 2\)"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_what_has_no_geometry_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
 def test_a_row_is_left_out_of_its_own_list_by_identity_even_among_duplicates():
     z = np.tile(np.array([[1.0, 0.0]]), (6, 1))
     found = neighbours(z, k=3)

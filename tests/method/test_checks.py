@@ -23,6 +23,14 @@ def spoilt(value: float) -> torch.Tensor:
     return rows
 
 
+class Hoarder(nn.Module):
+    """Keeps its last output, as models with hooks do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = torch.ones(2, requires_grad=True) * 2
+
+
 BAD = [
     (lambda: obdsd.diffuse(D, D, 1.0), "omega=1.0 must lie in [0, 1); try 0.3"),
     (lambda: obdsd.diffuse(D, D, -0.1), "omega=-0.1 must lie in [0, 1)"),
@@ -30,11 +38,11 @@ BAD = [
     (lambda: BatchDiffusion(1.5), "omega=1.5 must lie in [0, 1)"),
     (lambda: obdsd.MeanMix(1.0), "omega=1.0 must lie in [0, 1)"),
     (lambda: obdsd.UniformMix(-1.0), "omega=-1.0 must lie in [0, 1)"),
-    (lambda: obdsd.softmax_transition(D, 0.0), "temperature=0.0 must be positive and finite; try 1.0"),
-    (lambda: SelfDistillation(1.0, temperature=-1.0), "temperature=-1.0 must be positive"),
-    (lambda: obdsd.PairwiseTargets()(Z, 0.0), "temperature=0.0 must be positive"),
-    (lambda: obdsd.PairwiseTargets(scale=0.0), "scale=0.0 must be positive"),
-    (lambda: BatchDiffusion(0.3, "softmax", 0.0), "walk_temperature=0.0 must be positive"),
+    (lambda: obdsd.softmax_transition(D, 0.0), "temperature=0.0 must be a positive finite number; try 1.0"),
+    (lambda: SelfDistillation(1.0, temperature=-1.0), "temperature=-1.0 must be a positive"),
+    (lambda: obdsd.PairwiseTargets()(Z, 0.0), "temperature=0.0 must be a positive"),
+    (lambda: obdsd.PairwiseTargets(scale=0.0), "scale=0.0 must be a positive"),
+    (lambda: BatchDiffusion(0.3, "softmax", 0.0), "walk_temperature=0.0 must be a positive"),
     (lambda: BatchDiffusion(0.3, walk_temperature=0.1), "walk_temperature=0.1 acts in the softmax form only; add form='softmax'"),
     (lambda: BatchDiffusion(0.3, "symetric"), "form='symetric' is unknown; use 'symmetric' or 'softmax'"),
     (lambda: SelfDistillation(-1.0), "weight=-1.0 must be 0 or more and finite; use 0 to switch it off"),
@@ -65,7 +73,33 @@ BAD = [
     (lambda: EMATeacher(nn.Linear(2, 2), 1.0), "decay=1.0 must lie in [0, 1); try 0.999"),
     (lambda: PreviousEpochTeacher(nn.Linear(2, 2)).update(nn.Linear(2, 3)), "student=Linear must have the teacher's architecture"),
     (lambda: MemoryTeacher(0, 3), "num_samples, dim=(0, 3) must be 1 or more"),
-    (lambda: MemoryTeacher(4, 3)(Z), "indices=None cannot be looked up; call teacher(inputs, indices)"),
+    (lambda: BatchDiffusion(1 - 1e-6)(Z), "omega=0.999999 is too near 1 for torch.float32; stay below 0.999940 or use float64"),
+    (
+        lambda: SelfDistillation(1.0, BatchDiffusion(0.3)),
+        "temperature=BatchDiffusion(omega=0.3, form='symmetric', walk_temperature=1.0) must be",
+    ),
+    (
+        lambda: SelfDistillation(1.0, targets=BatchDiffusion),
+        "must be targets, not their class or something else; try BatchDiffusion(omega=0.3)",
+    ),
+    (lambda: SelfDistillation("1"), "weight=1 must be 0 or more and finite"),
+    (lambda: BatchDiffusion("0.3"), "omega=0.3 must lie in [0, 1)"),
+    (lambda: distill(Z, MemoryTeacher(4, 3), 1.0), "teacher=MemoryTeacher must be a batch of embeddings; pass teacher(inputs)"),
+    (
+        lambda: SelfDistillation(1.0, ramp="constant", targets=lambda teacher, temperature: torch.ones(4))(Z, Z, 1.0),
+        "targets=shape (4,) must give (4, 4); return one distribution over the batch a row",
+    ),
+    (
+        lambda: obdsd.PairwiseTargets()(TeacherBatch(Z, known=torch.ones(4, dtype=torch.bool))),
+        "teacher.known marks rows that the teacher may not know, and targets need all; pass teacher.only_known()",
+    ),
+    (lambda: TeacherBatch(Z, known=torch.tensor([1, 0, 1, 1])), "known.dtype=torch.int64 must be torch.bool; pass known.bool()"),
+    (lambda: TeacherBatch((Z, Z)), "embeddings=tuple must be a (batch, dim) tensor; let the model give one row a sample"),
+    (lambda: EMATeacher(nn.Linear(2, 2).bfloat16(), 0.9), "model=half precision would round the average away; keep it in float32"),
+    (lambda: PreviousEpochTeacher(Hoarder()), "model=Hoarder cannot be copied (Only Tensors"),
+    (lambda: MemoryTeacher(4, 3)(Z, [0, 1]), "indices=list cannot be looked up"),
+    (lambda: MemoryTeacher(4, 3).observe(torch.arange(4), 2 * Z), "embeddings=rows off by 1 must be of unit length"),
+    (lambda: MemoryTeacher(4, 3)(Z), "indices=NoneType cannot be looked up; call teacher(inputs, indices)"),
     (lambda: MemoryTeacher(4, 3)(Z, torch.tensor([0, 4])), "indices=0..4 must lie in 0..3; size the teacher by the training set"),
     (lambda: MemoryTeacher(4, 3).observe(torch.tensor([0]), Z), "embeddings.shape=(4, 3) must be (1, 3); one row an index"),
     (lambda: FrozenTeacher.from_embeddings(2 * Z), "embeddings=rows off by 1 must be of unit length"),
@@ -91,20 +125,33 @@ def test_a_late_verdict_is_judged_when_it_arrives_and_never_waited_for():
     """What an accelerator does: the verdict of one call arrives while later calls go on."""
     verdicts, arrived, judged = Verdicts(), [], []
 
+    class Copy:
+        def __init__(self, name):
+            self.name = name
+
+        def query(self):
+            return self.name in arrived
+
+        def synchronize(self):
+            arrived.append(self.name)
+
     def judge(low, high):
         judged.append(high)
         if high > 1:
             raise ValueError(f"bad {high}")
 
     for name, number in (("first", 0.5), ("second", 2.0)):
-        verdicts.defer(lambda name=name: name in arrived, torch.tensor([0.0, number]), judge)
+        verdicts.defer(Copy(name), torch.tensor([0.0, number]), judge)
     assert judged == []
     arrived += ["second"]  # out of order: the first is still on its way
-    verdicts.defer(lambda: False, torch.tensor([0.0, 0.1]), judge)
+    verdicts.defer(Copy("third"), torch.tensor([0.0, 0.1]), judge)
     assert judged == []
     arrived += ["first"]
     with pytest.raises(ValueError, match=r"bad 2\.0"):
-        verdicts.defer(lambda: False, torch.tensor([0.0, 0.2]), judge)
+        verdicts.defer(Copy("fourth"), torch.tensor([0.0, 0.2]), judge)
     assert judged == [0.5, 2.0]
-    verdicts.defer(lambda: False, torch.tensor([0.0, 0.3]), judge)  # reported once
+    verdicts.defer(Copy("fifth"), torch.tensor([0.0, 0.3]), judge)  # reported once
     assert judged == [0.5, 2.0]
+    verdicts.flush()  # an epoch's end can wait
+    assert judged == pytest.approx([0.5, 2.0, 0.1, 0.2, 0.3])
+    assert "fifth" in arrived

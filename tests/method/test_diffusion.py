@@ -93,14 +93,42 @@ def test_float32_loses_no_more_than_its_condition_number_says(reference, omega, 
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_solved_in_float32(dtype):
+@pytest.mark.parametrize("transition", [symmetric_transition, softmax_transition])
+def test_half_precision_is_solved_in_float32(dtype, transition):
     Z = slow.unit_rows(40, 16, seed=2)
-    D = Z @ Z.T
-    S = symmetric_transition(D)
+    D = ((Z @ Z.T + (Z @ Z.T).T) / 2).to(dtype)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        A = diffuse(D.to(dtype), S.to(dtype), 0.99)
+        A = diffuse(D, transition(D), 0.999)
     assert A.dtype == torch.float32
-    torch.testing.assert_close(A, diffuse(D.to(dtype).float(), S.to(dtype).float(), 0.99))
+    torch.testing.assert_close(A, diffuse(D.double(), transition(D.double()), 0.999).float(), rtol=0, atol=1e-4)
+
+
+def test_tiny_similarities_in_half_precision_do_not_overflow():
+    D = torch.tensor([[1.0, 6e-6], [6e-6, 1.0]]).half()
+    torch.testing.assert_close(symmetric_transition(D), torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
+
+
+def test_a_symmetric_matrix_that_is_no_transition_is_solved_too():
+    D = slow.unit_rows(8, 4, seed=11, dtype=torch.float64)
+    D = D @ D.T
+    assert torch.equal(D, D.T)
+    torch.testing.assert_close(diffuse(D, D, 0.9), 0.1 * torch.linalg.inv(torch.eye(8, dtype=torch.float64) - 0.9 * D) @ D)
+
+
+def test_mixed_types_are_promoted():
+    Z = slow.unit_rows(6, 4, seed=12, dtype=torch.float64)
+    S = symmetric_transition(Z @ Z.T)
+    torch.testing.assert_close(diffuse(Z.float(), S, 0.5), diffuse(Z.float().double(), S, 0.5))
+
+
+def test_the_gradient_of_the_transition_does_not_depend_on_the_solver():
+    Z = slow.unit_rows(6, 4, seed=13, dtype=torch.float64)
+    gradients = []
+    for symmetric in (None, False):
+        S = symmetric_transition(Z @ Z.T).requires_grad_()
+        diffuse(Z, S, 0.5, symmetric=symmetric).square().sum().backward()
+        gradients.append(S.grad)
+    torch.testing.assert_close(*gradients)
 
 
 def test_gradients_in_float64():

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -138,12 +140,18 @@ def test_the_batch_loss_has_further_terms_through_the_other_rows():
     torch.testing.assert_close(v.grad, attention)
 
 
-@given(st.integers(0, 10**6))
-def test_equations_9_and_10(seed):
-    """Easy pairs get little gradient, hard ones much: ‖z_j - (z_i·z_j) z_i‖ = √(1 - (z_i·z_j)²)."""
-    z_i, z_j = slow.unit_rows(2, 5, seed, torch.float64)
-    c = z_i @ z_j
-    torch.testing.assert_close((z_j - c * z_i).norm(), (1 - c**2).sqrt())
+@given(st.floats(0.0, 3.1), st.floats(0.2, 3.0))
+def test_equations_9_and_10(angle, taught_angle):
+    """Of a pair at cosine c the gradient is √(1-c²) times how far student and teacher differ: easy pairs get little, hard ones much."""
+
+    def pair(angle):
+        return torch.tensor([[1.0, 0.0], [math.cos(angle), math.sin(angle)]], dtype=torch.float64)
+
+    v, teacher = pair(angle).requires_grad_(), pair(taught_angle)
+    plain()(torch.nn.functional.normalize(v, dim=1), teacher, 1.0).backward()
+    P, S = (torch.softmax(x @ x.T, dim=1) for x in (pair(angle), teacher))
+    difference = (P[0, 1] - S[0, 1]).abs()  # of both rows, each with the weight 1/2 of the mean
+    torch.testing.assert_close(v.grad[0].norm(), difference * math.sqrt(1 - math.cos(angle) ** 2), rtol=1e-6, atol=1e-9)
 
 
 class Unwanted:

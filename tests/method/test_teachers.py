@@ -159,6 +159,26 @@ def test_memory_keeps_the_last_of_a_sample_drawn_twice():
     assert torch.equal(teacher(None, torch.tensor([1])).embeddings, rows[2:].detach())
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_memory_of_a_half_precision_student_teaches(dtype):
+    teacher = MemoryTeacher(20, 16)
+    rows = slow.unit_rows(20, 16, seed=10).to(dtype)
+    teacher.observe(torch.arange(20), rows)
+    batch = teacher(None, torch.arange(20))
+    torch.testing.assert_close(batch.embeddings.norm(dim=1), torch.ones(20))
+    torch.testing.assert_close(batch.embeddings, rows.float(), rtol=0, atol=1e-2)
+    assert SelfDistillation(1.0, ramp="constant")(rows, batch, 1.0).isfinite()
+    teacher.observe(torch.arange(0), rows[:0])  # nothing to remember
+
+
+def test_ema_keeps_masks():
+    model = nn.Linear(2, 2)
+    model.register_buffer("mask", torch.tensor([0.0, float("-inf")]))
+    teacher = EMATeacher(model, 0.5)
+    teacher.step(model)
+    assert teacher.model.mask.tolist() == [0.0, float("-inf")]
+
+
 def test_memory_teaches_only_what_it_has_seen():
     teacher = MemoryTeacher(6, 3)
     rows = slow.unit_rows(4, 3, seed=8)

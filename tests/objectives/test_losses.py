@@ -111,10 +111,29 @@ def test_a_single_mined_pair_counts():
     z = torch.tensor([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.8, 0.0, 0.6]], dtype=torch.float64)
     labels = torch.tensor([0, 0, 1])
     objective = objectives.multi_similarity()
-    assert [len(part) for part in objective.miner(z, labels)] == [1, 1, 1, 1]
+    pairs = objective.miner(z, labels)
+    assert [len(part) for part in pairs] == [1, 1, 1, 1]
     s = z @ z.T
     expected = torch.log(1 + torch.exp(-2 * (s[0, 1] - 0.5))) / 2 + torch.log(1 + torch.exp(40 * (s[0, 2] - 0.5))) / 40
     torch.testing.assert_close(objective(z, labels), expected)
+    torch.testing.assert_close(objective(z, labels, indices_tuple=pairs), expected)
+    triplet = (pairs[0], pairs[1], pairs[3])
+    torch.testing.assert_close(objective(z, labels, indices_tuple=triplet), expected)
+
+
+@pytest.mark.parametrize("make", [objectives.multi_similarity, lambda: objectives.margin(12)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_the_batch_as_its_own_reference_is_the_batch(make, dtype):
+    z = Z.to(dtype)
+    torch.testing.assert_close(make()(z, LABELS, ref_emb=z, ref_labels=LABELS), make()(z, LABELS))
+
+
+def test_two_views_of_a_batch_share_their_labels():
+    view = slow.unit_rows(12, 6, seed=2)
+    objective = objectives.multi_similarity()
+    torch.testing.assert_close(
+        objective(Z, LABELS, ref_emb=view, ref_labels=LABELS), objective(Z, LABELS, ref_emb=view, ref_labels=LABELS.clone())
+    )
 
 
 @pytest.mark.parametrize("make", BUILT_IN.values(), ids=BUILT_IN.keys())
@@ -170,6 +189,14 @@ BAD = [
     (lambda: objectives.margin(5)(Z, LABELS), "labels=0..5 must lie in 0..4; renumber them or raise num_classes"),
     (lambda: objectives.proxy_anchor(5, 6)(Z, LABELS), "labels=0..5 must lie in 0..4"),
     (lambda: objectives.margin(6)(Z, LABELS - 1), "labels=-1..4 must lie in 0..5"),
+    (lambda: objectives.multi_similarity()(Z, LABELS, ref_emb=3 * Z, ref_labels=LABELS), "ref_emb=rows off by 2 must be of unit length"),
+    (lambda: objectives.multi_similarity()(Z, LABELS, ref_emb=Z.clone()), "ref_emb and ref_labels go together; give both or neither"),
+    (lambda: objectives.margin(12)(Z, LABELS, ref_labels=LABELS), "ref_emb and ref_labels go together"),
+    (
+        lambda: objectives.from_pml(losses.CrossBatchMemory(losses.ContrastiveLoss(), 6))(Z, LABELS, ref_emb=Z[:3], ref_labels=LABELS[:3]),
+        "ref_emb=… beside CrossBatchMemory has no place",
+    ),
+    (lambda: objectives.proxy_anchor(12, 9)(Z, LABELS), "embeddings.shape=(12, 6) must be (batch, 9); make the objective for"),
     (lambda: objectives.margin(0), "num_classes=0 must be 1 or more"),
     (lambda: objectives.proxy_anchor(3, 0), "num_classes, dim=(3, 0) must be 1 or more"),
     (lambda: objectives.margin(6, sampling="semi-hard"), "sampling='semi-hard' is unknown; use one of random, semihard, softhard"),

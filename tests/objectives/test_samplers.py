@@ -18,8 +18,8 @@ KINDS = ["random", "semihard", "softhard", "distance", "regularised"]
 LABELS = torch.tensor([0, 1, 0, 2, 1, 0, 2, 3])  # three, two, two and one of a class; the last can be a negative only
 
 
-def assert_follows(counts: dict, expected: dict) -> None:
-    """χ² of the observed counts, cells with an expectation below 5 pooled."""
+def assert_follows(counts: dict, expected: dict, groups: int = 1) -> None:
+    """χ² of the observed counts, cells with an expectation below 5 pooled; each of the `groups` has a fixed total."""
     assert set(counts) <= set(expected)
     small = [cell for cell, e in expected.items() if e < 5]
     observed = [counts.get(cell, 0) for cell in expected if cell not in small]
@@ -29,12 +29,12 @@ def assert_follows(counts: dict, expected: dict) -> None:
         wanted.append(sum(expected[cell] for cell in small))
     assert sum(observed) == pytest.approx(sum(wanted))
     if len(wanted) > 1:
-        assert p_value(observed, wanted) > 1e-4
+        assert p_value(observed, wanted, groups) > 1e-4
 
 
-def p_value(observed: list[float], expected: list[float]) -> float:
+def p_value(observed: list[float], expected: list[float], groups: int = 1) -> float:
     scale = sum(observed) / sum(expected)  # 1 but for rounding, which scipy refuses
-    return scipy.stats.chisquare(observed, [scale * e for e in expected]).pvalue
+    return scipy.stats.chisquare(observed, [scale * e for e in expected], ddof=groups - 1).pvalue
 
 
 def draws(kind: str, rows: torch.Tensor, labels: torch.Tensor, calls: int) -> Counter:
@@ -58,7 +58,8 @@ def test_triplets_follow_the_literal_law(kind, seed):
     scale = calls * (anchors if kind == "random" else 1)
     counts = draws(kind, rows, LABELS, calls)
     assert sum(counts.values()) == calls * anchors
-    assert_follows(counts, {triplet: scale * probability for triplet, probability in law.items()})
+    groups = 1 if kind == "random" else anchors
+    assert_follows(counts, {triplet: scale * probability for triplet, probability in law.items()}, groups)
 
 
 @pytest.mark.parametrize("kind", ["semihard", "softhard"])
@@ -68,7 +69,12 @@ def test_where_nothing_is_hard_any_will_do(kind):
     rows, labels = torch.stack([angles.cos(), angles.sin()], dim=1).double(), torch.tensor([0, 0, 1, 1])
     law = slow.sampling_law(kind, torch.cdist(rows, rows).tolist(), labels.tolist(), dim=2)
     assert len(law) == 8
-    assert_follows(draws(kind, rows, labels, 2000), {triplet: 2000 * p for triplet, p in law.items()})
+    assert_follows(draws(kind, rows, labels, 2000), {triplet: 2000 * p for triplet, p in law.items()}, groups=4)
+
+
+def test_half_precision_rows_are_sampled_in_float32():
+    rows = slow.unit_rows(8, 4, seed=4).half()
+    assert [len(part) for part in TripletSampler("distance")(rows, LABELS)] == [7, 7, 7]
 
 
 @pytest.mark.parametrize("case", ["case0", "case1"])
@@ -80,17 +86,17 @@ def test_distance_probabilities_of_the_oracle(reference, case):
     torch.testing.assert_close(probabilities, expected, rtol=1e-4, atol=1e-9)
 
 
-@pytest.mark.usefixtures("as_shipped")  # shape checks on 20,000 calls take longer than the calls
 def test_distance_negatives_of_the_oracle_over_many_draws(reference):
-    """All 112 anchors at 1/112 of the level each, so that the whole test keeps the level 1e-4."""
+    """20,000 draws for each of the 112 anchors, each tested at 1/112 of the level, so that the whole keeps the level 1e-4."""
     rows, labels = reference["case0/student"], reference["case0/labels"]
     expected = reference["case0/distance_negative_probabilities"].double() * DRAWS
-    distances = torch.cdist(rows, rows)
+    log_weights = samplers.log_inverse_density(torch.cdist(rows, rows), dim=rows.shape[1])
+    log_weights = log_weights.masked_fill(labels[:, None] == labels, float("-inf")).repeat(100, 1)
     generator = torch.Generator().manual_seed(0)
     counts = torch.zeros_like(expected)
-    for _ in range(DRAWS):
-        anchors, _, negatives = samplers.distance_triplets(distances, labels, generator, dim=rows.shape[1])
-        counts[anchors, negatives] += 1
+    for _ in range(DRAWS // 100):
+        negatives = samplers._draw(log_weights, generator)
+        counts += torch.bincount(torch.arange(112).repeat(100) * 112 + negatives, minlength=112 * 112).view(112, 112)
     assert (counts[expected == 0] == 0).all()
     for observed, wanted in zip(counts, expected, strict=True):
         common = wanted >= 5

@@ -43,11 +43,12 @@ def softmax_transition(D: Tensor, temperature: float) -> Tensor:
 def walk(state: Tensor, S: Tensor, omega: float, tolerance: float = 1e-14) -> Tensor:
     """Iterate f ← ωSf + (1-ω)·state until it stands still."""
     f = state
-    while True:
+    for _ in range(100_000):
         following = omega * (S @ f) + (1 - omega) * state
         if (following - f).abs().max() <= tolerance:
             return following
         f = following
+    raise AssertionError("the walk does not converge: S is no transition matrix")
 
 
 def triplets(labels: list[int]) -> Iterator[tuple[int, int, int]]:

@@ -8,6 +8,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
+from obdsd.errors import InputError
+
 
 @dataclass(frozen=True)
 class Density:
@@ -32,6 +34,8 @@ def density(embeddings: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"])
     """
     rows = np.asarray(embeddings, dtype=np.float64)
     _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    if len(counts) < 2 or counts.max() < 2:
+        raise InputError(f"labels of {len(counts)} classes, the largest of {counts.max()}: density needs 2 classes and a pair in one")
     sums = np.zeros((len(counts), rows.shape[1]))
     np.add.at(sums, inverse, rows)
     squares = np.bincount(inverse, weights=np.square(rows).sum(axis=1))
@@ -45,17 +49,25 @@ def density(embeddings: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"])
 
 
 def singular_values(embeddings: Float[np.ndarray, "n d"]) -> NDArray[np.float64]:
-    """All singular values of the (uncentred) embeddings in descending order, from the d×d Gram matrix."""
+    """All singular values of the (uncentred) embeddings in descending order, from the d×d Gram matrix.
+
+    What is below 1e-7 of the largest is rounding of that matrix, and 0.
+    """
     rows = np.asarray(embeddings, dtype=np.float64)
     gram = rows.T @ rows if rows.shape[0] > rows.shape[1] else rows @ rows.T
-    return np.sqrt(np.clip(np.linalg.eigvalsh(gram)[::-1], 0, None))
+    squares = np.linalg.eigvalsh(gram)[::-1]
+    return np.sqrt(np.where(squares > 1e-14 * squares[0], squares, 0))
 
 
 def spectral_decay(embeddings: Float[np.ndarray, "n d"], skip: int = 2) -> float:
     """ρ = KL(U ‖ s/Σs) over the singular values without the `skip` largest (Sec. 5.6): lower is more diverse.
 
+    Infinite if a direction is not used at all.
+
     >>> spectral_decay(np.eye(5))
     0.0
     """
     s = singular_values(embeddings)[skip:]
-    return float(np.mean(np.log(s.sum() / (len(s) * s))))
+    if not len(s):
+        raise InputError(f"skip={skip} leaves no singular value of embeddings of shape {embeddings.shape}; give more rows or dimensions")
+    return float(np.mean(np.log(s.sum() / (len(s) * s)))) if s.all() else float("inf")

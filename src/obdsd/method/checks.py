@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NoReturn
+from numbers import Real
+from typing import NoReturn, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -29,29 +30,37 @@ def require(ok: bool, field: str, value: object, rule: str, remedy: str) -> None
 
 def check_omega(omega: float) -> None:
     """ω is the probability of continuing the walk: at 1 the walk never ends and I - ωS is singular."""
-    require(0 <= omega < 1, "omega", omega, "must lie in [0, 1)", "try 0.3, or 0 for no diffusion")
+    require(isinstance(omega, Real) and 0 <= omega < 1, "omega", omega, "must lie in [0, 1)", "try 0.3, or 0 for no diffusion")
+
+
+def check_distance_from_one(omega: float, dtype: torch.dtype) -> None:
+    """Nearer to 1 than this, I - ωS is singular within the rounding of S."""
+    nearest = 1 - 500 * torch.finfo(dtype).eps
+    require(omega <= nearest, "omega", omega, f"is too near 1 for {dtype}", f"stay below {nearest:.6f} or use float64")
 
 
 def check_temperature(temperature: float, field: str = "temperature") -> None:
-    require(0 < temperature < float("inf"), field, temperature, "must be positive and finite", "try 1.0")
+    positive = isinstance(temperature, Real) and 0 < temperature < float("inf")
+    require(positive, field, temperature, "must be a positive finite number", "try 1.0")
 
 
 def check_square(field: str, matrix: Tensor) -> None:
-    square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
-    if square and matrix.shape[0] >= 2 and matrix.is_floating_point():
-        return  # the usual case: no message to build
-    require(square, f"{field}.shape", tuple(matrix.shape), "must be (batch, batch)", "pass Z @ Z.T of (batch, dim) rows")
-    require(matrix.shape[0] >= 2, f"{field}.shape", tuple(matrix.shape), "must have 2 rows or more", "use a larger batch")
-    require(matrix.is_floating_point(), f"{field}.dtype", matrix.dtype, "must be floating point", f"pass {field}.float()")
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        refuse(f"{field}.shape", tuple(matrix.shape), "must be (batch, batch)", "pass Z @ Z.T of (batch, dim) rows")
+    if matrix.shape[0] < 2:
+        refuse(f"{field}.shape", tuple(matrix.shape), "must have 2 rows or more", "use a larger batch")
+    if not matrix.is_floating_point():
+        refuse(f"{field}.dtype", matrix.dtype, "must be floating point", f"pass {field}.float()")
 
 
 def check_rows(field: str, rows: Tensor) -> None:
     """Refuse anything but a (batch ≥ 2, dim) tensor of floating-point numbers."""
-    if rows.ndim == 2 and rows.shape[0] >= 2 and rows.is_floating_point():
-        return  # the usual case: no message to build
-    require(rows.ndim == 2, f"{field}.shape", tuple(rows.shape), "must be (batch, dim)", "flatten or pool to one row a sample")
-    require(rows.shape[0] >= 2, f"{field}.shape", tuple(rows.shape), "must have 2 rows or more", "use a larger batch")
-    require(rows.is_floating_point(), f"{field}.dtype", rows.dtype, "must be floating point", f"pass {field}.float()")
+    if rows.ndim != 2:
+        refuse(f"{field}.shape", tuple(rows.shape), "must be (batch, dim)", "flatten or pool to one row a sample")
+    if rows.shape[0] < 2:
+        refuse(f"{field}.shape", tuple(rows.shape), "must have 2 rows or more", "use a larger batch")
+    if not rows.is_floating_point():
+        refuse(f"{field}.dtype", rows.dtype, "must be floating point", f"pass {field}.float()")
 
 
 def check_unit_length(field: str, lengths: Tensor, dtype: torch.dtype, squared: bool = False) -> None:
@@ -80,11 +89,20 @@ def check_unit_length(field: str, lengths: Tensor, dtype: torch.dtype, squared: 
 Judge = Callable[[float, float], None]
 
 
+@runtime_checkable
+class Arrival(Protocol):
+    """What tells whether a copy from a device has arrived: `torch.Event`."""
+
+    def query(self) -> bool: ...
+
+    def synchronize(self) -> None: ...
+
+
 class Verdicts:
     """The extremes of tensors to check, each with a judge that raises; read when they can be had without waiting."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[Callable[[], bool], Tensor, Judge]] = deque()
+        self._waiting: deque[tuple[Arrival, Tensor, Judge]] = deque()
 
     def submit(self, values: Tensor, judge: Judge) -> None:
         low, high = values.aminmax()  # NaN if there is one
@@ -94,14 +112,23 @@ class Verdicts:
         arrived = torch.Event(values.device)
         extremes = torch.stack((low, high)).to("cpu", non_blocking=True)
         arrived.record()
-        self.defer(arrived.query, extremes, judge)
+        self.defer(arrived, extremes, judge)
 
-    def defer(self, arrived: Callable[[], bool], extremes: Tensor, judge: Judge) -> None:
+    def defer(self, arrived: Arrival, extremes: Tensor, judge: Judge) -> None:
         """Judge what has arrived of the earlier extremes and keep these for later."""
         self._waiting.append((arrived, extremes, judge))
-        while self._waiting and self._waiting[0][0]():
-            _, numbers, its_judge = self._waiting.popleft()
-            its_judge(*numbers.tolist())
+        while self._waiting and self._waiting[0][0].query():
+            self._judge_first()
+
+    def flush(self) -> None:
+        """Wait for what is still on its way and judge it: for the end of an epoch, not for its steps."""
+        while self._waiting:
+            self._waiting[0][0].synchronize()
+            self._judge_first()
+
+    def _judge_first(self) -> None:
+        _, extremes, judge = self._waiting.popleft()
+        judge(*extremes.tolist())
 
 
 verdicts = Verdicts()

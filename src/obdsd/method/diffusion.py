@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from obdsd.method.checks import check_omega, check_square, check_temperature, refuse
+from obdsd.method.checks import check_distance_from_one, check_omega, check_square, check_temperature, refuse
 from obdsd.method.precision import in_full, without_autocast
 
 
@@ -22,7 +22,7 @@ def symmetric_transition(similarity: Float[Tensor, "b b"]) -> Float[Tensor, "b b
             [0., 0., 1.]])
     """
     check_square("similarity", similarity)
-    W = similarity.clamp(min=0).fill_diagonal_(0)
+    W = in_full(similarity).clamp(min=0).fill_diagonal_(0)
     degree = W.sum(dim=1)
     isolated = degree == 0
     root = degree.masked_fill(isolated, 1).rsqrt()
@@ -41,7 +41,7 @@ def softmax_transition(similarity: Float[Tensor, "b b"], temperature: float = 1.
     """
     check_square("similarity", similarity)
     check_temperature(temperature)
-    return torch.softmax((similarity / temperature).fill_diagonal_(float("-inf")), dim=1)
+    return torch.softmax((in_full(similarity) / temperature).fill_diagonal_(float("-inf")), dim=1)
 
 
 def diffuse(
@@ -49,9 +49,9 @@ def diffuse(
 ) -> Float[Tensor, "b m"]:
     """A = (1-ω)(I-ωS)⁻¹ state: where the walk f ← ωSf + (1-ω)·state converges (Eq. 3, 4).
 
-    Solved, never inverted, in float32 or better: by Cholesky if S is `symmetric`, else by LU, which is slower and differs by
-    rounding only. Left at None, S is looked at on the CPU; elsewhere looking would wait for the device, and S is taken as
-    general. Rounding grows as 1/(1-ω).
+    Solved, never inverted, in float32 or better: by Cholesky if S is `symmetric`, else by LU, which is slower. Left at None, S is
+    looked at on the CPU; elsewhere looking would wait for the device, and S is taken as general, as it is where a gradient
+    with respect to S is wanted (Cholesky's is that of a symmetric S). Rounding grows as 1/(1-ω).
 
     >>> S = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     >>> diffuse(torch.eye(2), S, omega=0.5)
@@ -64,18 +64,20 @@ def diffuse(
         shapes = f"{tuple(state.shape)} against transition.shape={tuple(transition.shape)}"
         refuse("state.shape", shapes, "must be (batch, m) with the transition's batch", "pass one row a sample")
     working = torch.promote_types(torch.promote_types(state.dtype, transition.dtype), torch.float32)
+    check_distance_from_one(omega, working)
     start, S = (1 - omega) * state.to(working), transition.to(working)
-    if symmetric is None:
-        symmetric = S.is_cpu and not torch.compiler.is_compiling() and torch.equal(S, S.mT)
-
+    look = symmetric is None and S.is_cpu and not S.requires_grad and not torch.compiler.is_compiling()
     M = -omega * S
     M.diagonal().add_(1)
-    if not symmetric:
-        return torch.linalg.solve(M, start)
-    # Eigenvalues of S lie in [-1, 1], so M is positive definite and Cholesky needs no error check, which would wait for the
-    # device. M = UᵀU gives AᵀUᵀU = startᵀ: transposed, nothing is copied, which makes it a fifth faster than cholesky_solve.
-    U, _ = torch.linalg.cholesky_ex(M, upper=True)
+    # The solvers' own error checks would wait for the device. Neither is needed: eigenvalues of S lie in [-1, 1], so M is positive
+    # definite if S is symmetric, and strictly diagonally dominant if its rows sum to 1.
+    if not (torch.equal(S, S.mT) if look else symmetric):
+        return torch.linalg.solve_ex(M, start)[0]
+    U, failed = torch.linalg.cholesky_ex(M, upper=True)
+    if look and failed:  # symmetric, but no transition matrix
+        return torch.linalg.solve_ex(M, start)[0]
     del M  # each is as large as the batch squared
+    # M = UᵀU gives AᵀUᵀU = startᵀ: transposed, nothing is copied, which makes it a fifth faster than cholesky_solve.
     Y = torch.linalg.solve_triangular(U, start.mT, upper=True, left=False)
     del start
     return torch.linalg.solve_triangular(U.mT, Y, upper=False, left=False).mT

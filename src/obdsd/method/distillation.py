@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from obdsd.errors import InputError
-from obdsd.method.checks import check_rows, check_temperature, check_unit_length, require
+from obdsd.method.checks import check_rows, check_temperature, check_unit_length, refuse, require
 from obdsd.method.diffusion import inner_products
 from obdsd.method.precision import in_full
 from obdsd.method.targets import PairwiseTargets, Targets
@@ -40,8 +41,11 @@ class SelfDistillation:
     ramp: Literal["linear", "constant"] = "linear"
 
     def __post_init__(self) -> None:
-        require(0 <= self.weight < float("inf"), "weight", self.weight, "must be 0 or more and finite", "use 0 to switch it off")
+        finite = isinstance(self.weight, Real) and 0 <= self.weight < float("inf")
+        require(finite, "weight", self.weight, "must be 0 or more and finite", "use 0 to switch it off")
         check_temperature(self.temperature)
+        fits = callable(self.targets) and not isinstance(self.targets, type)
+        require(fits, "targets", self.targets, "must be targets, not their class or something else", "try BatchDiffusion(omega=0.3)")
         require(self.ramp in ("linear", "constant"), "ramp", repr(self.ramp), "is unknown", "use 'linear' or 'constant'")
 
     def current_weight(self, progress: float) -> float:
@@ -64,9 +68,12 @@ class SelfDistillation:
             raise InputError(f"teacher=None at progress={progress} has nothing to teach; skip it only where active(progress) is False")
         if isinstance(teacher, Tensor):
             teacher = TeacherBatch(teacher)
+        elif not isinstance(teacher, TeacherBatch):
+            refuse("teacher", type(teacher).__name__, "must be a batch of embeddings", "pass teacher(inputs)")
         check_rows("student", student)
-        sizes = f"{len(student)} rows against {len(teacher.embeddings)} of the teacher"
-        require(len(student) == len(teacher.embeddings), "student", sizes, "must be the same batch", "give both the same inputs")
+        if len(student) != len(teacher.embeddings):
+            sizes = f"{len(student)} rows against {len(teacher.embeddings)} of the teacher"
+            refuse("student", sizes, "must be the same batch", "give both the same inputs")
         if teacher.known is not None:
             student, teacher = student[teacher.known], teacher.only_known()
             if len(student) < 2:
@@ -75,6 +82,8 @@ class SelfDistillation:
             target = self.targets(teacher, self.temperature)
         D = inner_products(student, student)
         check_unit_length("student", D.diagonal(), student.dtype, squared=True)
+        if target.shape != D.shape:
+            refuse("targets", f"shape {tuple(target.shape)}", f"must give {tuple(D.shape)}", "return one distribution over the batch a row")
         log_student = torch.log_softmax(D / self.temperature, dim=1)
         kl = F.kl_div(log_student, target.to(log_student.dtype), reduction="batchmean")
         return self.temperature**2 * weight * kl

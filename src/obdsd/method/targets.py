@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from obdsd.errors import InputError
 from obdsd.method.checks import check_omega, check_rows, check_temperature, check_unit_length, require
 from obdsd.method.diffusion import diffuse, inner_products, softmax_transition, symmetric_transition
 from obdsd.method.teachers import TeacherBatch
@@ -87,7 +88,7 @@ class BatchDiffusion:
 class MeanMix:
     """(1-ω)P + ω·p̄ with p̄ the mean row of P: a control that knows no graph.
 
-    `BatchDiffusion(omega, form="softmax")` at τ_d = 1 is nearly this (KL about 1e-7).
+    `BatchDiffusion(omega, form="softmax")` at τ_d = 1 is nearly this (a KL below 1e-6).
     """
 
     omega: float
@@ -117,6 +118,8 @@ class UniformMix:
 def _rows_and_cosines(teacher: TeacherBatch | Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """The teacher's rows Z and D = ZZᵀ, both checked."""
     check_temperature(temperature)
+    if isinstance(teacher, TeacherBatch) and teacher.known is not None:
+        raise InputError("teacher.known marks rows that the teacher may not know, and targets need all; pass teacher.only_known()")
     Z = teacher.embeddings if isinstance(teacher, TeacherBatch) else teacher
     check_rows("teacher", Z)
     D = inner_products(Z, Z)

@@ -17,8 +17,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from obdsd.errors import InputError
-from obdsd.method.checks import check_rows, check_unit_length, require
-from obdsd.method.precision import in_full
+from obdsd.method.checks import check_rows, check_unit_length, refuse, require, verdicts
+from obdsd.method.precision import HALF, in_full
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,10 @@ class TeacherBatch:
     indices: Int[Tensor, " b"] | None = None
 
     def __post_init__(self) -> None:
+        is_matrix = isinstance(self.embeddings, Tensor) and self.embeddings.ndim == 2
+        require(is_matrix, "embeddings", _shape(self.embeddings), "must be a (batch, dim) tensor", "let the model give one row a sample")
+        if self.known is not None and self.known.dtype != torch.bool:
+            refuse("known.dtype", self.known.dtype, "must be torch.bool", "pass known.bool()")
         for field, rows in (("known", self.known), ("indices", self.indices)):
             size = len(self.embeddings) if rows is None else len(rows)
             require(size == len(self.embeddings), field, f"{size} rows", "must match the embeddings'", f"give one {field} entry a row")
@@ -41,6 +45,10 @@ class TeacherBatch:
         return TeacherBatch(self.embeddings[self.known], indices=None if self.indices is None else self.indices[self.known])
 
 
+def _shape(value: object) -> object:
+    return tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+
+
 class Teacher(nn.Module):
     """What all teachers share: eval mode whatever a parent module is told, and hooks that do nothing unless overridden."""
 
@@ -48,7 +56,8 @@ class Teacher(nn.Module):
         return super().train(False)
 
     def update(self, student: nn.Module) -> None:
-        """To be called at an epoch's end."""
+        """To be called at an epoch's end; a time to wait for the last value checks."""
+        verdicts.flush()
 
     def step(self, student: nn.Module) -> None:
         """To be called after an optimiser step."""
@@ -62,7 +71,10 @@ class _CopyTeacher(Teacher):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model = copy.deepcopy(model).requires_grad_(False)
+        try:
+            self.model = copy.deepcopy(model).requires_grad_(False)
+        except RuntimeError as fault:
+            raise InputError(f"model={type(model).__name__} cannot be copied ({fault}); let it keep no outputs between calls") from fault
         self.train(False)
 
     @torch.no_grad()
@@ -93,6 +105,7 @@ class PreviousEpochTeacher(_CopyTeacher):
 
     @torch.no_grad()
     def update(self, student: nn.Module) -> None:
+        super().update(student)
         for own, theirs in self._tensor_pairs(student):
             own.copy_(theirs)
 
@@ -103,13 +116,15 @@ class EMATeacher(_CopyTeacher):
     def __init__(self, model: nn.Module, decay: float) -> None:
         super().__init__(model)
         require(0 <= decay < 1, "decay", decay, "must lie in [0, 1)", "try 0.999")
+        half = any(p.dtype in HALF for p in model.parameters())
+        require(not half, "model", "half precision", "would round the average away", "keep it in float32 and use autocast")
         self.decay = decay
 
     @torch.no_grad()
     def step(self, student: nn.Module) -> None:
         for own, theirs in self._tensor_pairs(student):
             if own.is_floating_point():
-                own.lerp_(theirs.to(own.dtype), 1 - self.decay)
+                own.copy_(torch.where(own == theirs, own, own.lerp(theirs, 1 - self.decay)))  # equal infinities (masks) stay
             else:  # counters
                 own.copy_(theirs)
 
@@ -139,7 +154,7 @@ class FrozenTeacher(_CopyTeacher):
                 [1., 0., 0.]])
         """
         check_rows("embeddings", embeddings)
-        check_unit_length("embeddings", torch.linalg.vector_norm(in_full(embeddings), dim=1), embeddings.dtype)
+        check_unit_length("embeddings", torch.linalg.vector_norm(in_full(embeddings).cpu(), dim=1), embeddings.dtype)  # at once
         return _TableTeacher(embeddings.detach().clone())
 
 
@@ -158,9 +173,9 @@ class _TableTeacher(Teacher):
 
     def _own(self, indices: Tensor | None) -> Tensor:
         """The indices on the table's device, in range: out of range on an accelerator, the device itself complains."""
-        if indices is None:
+        if not isinstance(indices, Tensor):
             raise InputError(
-                "indices=None cannot be looked up; call teacher(inputs, indices) with each sample's position in the training set"
+                f"indices={_shape(indices)} cannot be looked up; call teacher(inputs, indices) with each sample's position in the training set"
             )
         if indices.device.type == "cpu" and indices.numel():
             low, high, n = int(indices.min()), int(indices.max()), len(self.table)
@@ -192,13 +207,18 @@ class MemoryTeacher(_TableTeacher):
 
     @torch.no_grad()
     def observe(self, indices: Int[Tensor, " b"], embeddings: Float[Tensor, "b d"]) -> None:
+        """Remember the rows, in float32; rows of half precision are rid of their rounding in length."""
         indices = self._own(indices)
         shape, dim = tuple(embeddings.shape), self.table.shape[1]
         require(shape == (len(indices), dim), "embeddings.shape", shape, f"must be ({len(indices)}, {dim})", "one row an index")
+        if not len(indices):
+            return
+        check_unit_length("embeddings", torch.linalg.vector_norm(in_full(embeddings), dim=1), embeddings.dtype)
+        rows = nn.functional.normalize(in_full(embeddings), dim=1) if embeddings.dtype in HALF else embeddings
         # A sample drawn twice in a batch: the last row counts, on every device, whatever order the writes happen in.
         twins = indices[:, None] == indices[None, :]
         last = (twins * torch.arange(1, len(indices) + 1, device=indices.device)).argmax(dim=1)
-        self.table[indices] = embeddings.to(self.table)[last]
+        self.table[indices] = rows.to(self.table)[last]
         self.written[indices] = self.clock
         self.clock += 1
 

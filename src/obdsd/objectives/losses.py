@@ -1,8 +1,8 @@
 """pytorch-metric-learning's losses behind one small interface, pinned to the paper's settings.
 
 Two of that library's defaults are other losses at the same weight: it normalises embeddings again (which changes the gradient
-of unit rows), and it averages over all anchors or active pairs. Here nothing normalises inside and the average is over the
-anchors (Multi-Similarity) or triplets (Margin) that contribute.
+of unit rows), and it averages over all anchors or active pairs. Here Multi-Similarity and Margin do not normalise inside, and the
+average is over the anchors or the triplets that contribute.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Objective(nn.Module):
         *,
         unit_rows: bool = False,
         num_classes: int | None = None,
+        dim: int | None = None,
         optimiser: dict[str, float] | None = None,
     ) -> None:
         super().__init__()
@@ -38,6 +39,7 @@ class Objective(nn.Module):
         self.miner = miner
         self.unit_rows = unit_rows
         self.num_classes = num_classes
+        self.dim = dim
         self.optimiser = optimiser or {}
 
     def forward(
@@ -48,12 +50,9 @@ class Objective(nn.Module):
         ref_emb: Float[Tensor, "r d"] | None = None,
         ref_labels: Int[Tensor, " r"] | None = None,
     ) -> Float[Tensor, ""]:
-        """`indices_tuple` replaces the miner's pairs or triplets; `ref_emb` and `ref_labels` are compared with instead of the batch."""
-        if self.unit_rows:
-            check_rows("embeddings", embeddings)
-            check_unit_length("embeddings", torch.linalg.vector_norm(in_full(embeddings.detach()), dim=1), embeddings.dtype)
-        self._check_labels(embeddings, labels)
-        reference = () if ref_emb is None else (in_full(ref_emb), ref_labels)
+        """`indices_tuple` stands for the miner's pairs or triplets; `ref_emb` and `ref_labels` are compared with instead of the batch."""
+        self._check("embeddings", embeddings, "labels", labels)
+        reference = self._reference(embeddings, labels, ref_emb, ref_labels)
         with without_autocast(embeddings):
             embeddings = in_full(embeddings)
             if indices_tuple is None and self.miner is not None:
@@ -70,14 +69,35 @@ class Objective(nn.Module):
         parameters = [p for p in self.parameters() if p.requires_grad]
         return [{"params": parameters, **self.optimiser}] if parameters else []
 
-    def _check_labels(self, embeddings: Tensor, labels: Tensor) -> None:
+    def _reference(
+        self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor | None, ref_labels: Tensor | None
+    ) -> tuple[Tensor, Tensor] | tuple[()]:
+        """Another set to compare with, checked; nothing if there is none, or if it is the batch itself."""
+        if (ref_emb is None and ref_labels is None) or (ref_emb is embeddings and ref_labels is labels):
+            return ()
+        if ref_emb is None or ref_labels is None:
+            raise InputError("ref_emb and ref_labels go together; give both or neither")
+        if isinstance(self.loss, losses.CrossBatchMemory):
+            raise InputError("ref_emb=… beside CrossBatchMemory has no place: its memory is the reference; leave it out")
+        self._check("ref_emb", ref_emb, "ref_labels", ref_labels)
+        # The library tells "the same set" by the identity of the labels: two views of one batch need their own.
+        return in_full(ref_emb), ref_labels.clone() if ref_labels is labels else ref_labels
+
+    def _check(self, rows_name: str, rows: Tensor, labels_name: str, labels: Tensor) -> None:
+        if self.unit_rows:
+            check_rows(rows_name, rows)
+            check_unit_length(rows_name, torch.linalg.vector_norm(in_full(rows.detach()), dim=1), rows.dtype)
+        if self.dim is not None and rows.shape[1] != self.dim:
+            refuse(f"{rows_name}.shape", tuple(rows.shape), f"must be (batch, {self.dim})", "make the objective for the model's dimension")
+        self._check_labels(rows, labels, labels_name)
+
+    def _check_labels(self, embeddings: Tensor, labels: Tensor, name: str = "labels") -> None:
         if labels.shape != embeddings.shape[:1]:
-            rule = f"must be ({len(embeddings)},)"
-            refuse("labels.shape", tuple(labels.shape), rule, "give one label a row of embeddings")
+            refuse(f"{name}.shape", tuple(labels.shape), f"must be ({len(embeddings)},)", "give one label a row of embeddings")
         if self.num_classes is not None and labels.device.type == "cpu" and len(labels):
             low, high = int(labels.min()), int(labels.max())
             inside = 0 <= low and high < self.num_classes
-            require(inside, "labels", f"{low}..{high}", f"must lie in 0..{self.num_classes - 1}", "renumber them or raise num_classes")
+            require(inside, name, f"{low}..{high}", f"must lie in 0..{self.num_classes - 1}", "renumber them or raise num_classes")
 
 
 def multi_similarity() -> Objective:
@@ -110,16 +130,20 @@ class _MultiSimilarity(Objective):
         ref_emb: Float[Tensor, "r d"] | None = None,
         ref_labels: Int[Tensor, " r"] | None = None,
     ) -> Float[Tensor, ""]:
-        if indices_tuple is not None or ref_emb is not None:
+        if ref_emb is not None or ref_labels is not None:
             return super().forward(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         check_rows("embeddings", embeddings)
         self._check_labels(embeddings, labels)
         D = inner_products(embeddings, embeddings)
         check_unit_length("embeddings", D.diagonal(), embeddings.dtype, squared=True)
-        with torch.no_grad():
-            self.miner.distance.cosines = D.clone()  # the miner writes into it
-            pairs = self.miner.mine(embeddings, labels, embeddings, labels)
-        return self.loss.reducer(self.loss.mat_based_loss(D, pairs), in_full(embeddings), labels)
+        if indices_tuple is None:
+            with torch.no_grad():
+                self.miner.distance.cosines = D.clone()  # the miner writes into it
+                indices_tuple = self.miner.mine(embeddings, labels, embeddings, labels)
+        elif len(indices_tuple) == 3:
+            anchors, positives, negatives = indices_tuple
+            indices_tuple = (anchors, positives, anchors, negatives)
+        return self.loss.reducer(self.loss.mat_based_loss(D, indices_tuple), in_full(embeddings), labels)
 
 
 class _GivenCosines(distances.DotProductSimilarity):
@@ -160,7 +184,7 @@ def proxy_anchor(num_classes: int, dim: int, seed: int = 0) -> Objective:
         nn.init.kaiming_normal_(proxies, mode="fan_out", generator=torch.Generator().manual_seed(seed))
 
     loss = losses.ProxyAnchorLoss(num_classes, dim, margin=0.1, alpha=32, weight_init_func=initialise)
-    return Objective(loss, unit_rows=True, num_classes=num_classes, optimiser={"lr": 1e-2})
+    return Objective(loss, unit_rows=True, num_classes=num_classes, dim=dim, optimiser={"lr": 1e-2})
 
 
 def from_pml(loss: nn.Module, miner: nn.Module | None = None, lr: float | None = None) -> Objective:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from obdsd.errors import InputError
 from obdsd.method.checks import require
+from obdsd.method.precision import in_full
 
 Sampling = Literal["random", "semihard", "softhard", "distance", "regularised"]
 Triplets = tuple[Int[Tensor, " t"], Int[Tensor, " t"], Int[Tensor, " t"]]
@@ -103,7 +104,7 @@ class TripletSampler(nn.Module):
             raise InputError(f"ref_emb={tuple(ref_emb.shape)} is another set; '{self.sampling}' sampling draws inside the batch only")
         generator = torch.Generator(embeddings.device).manual_seed(_mix(self.seed, self.step))
         self.step += self.training
-        distances = torch.cdist(embeddings, embeddings)
+        distances = torch.cdist(in_full(embeddings), in_full(embeddings))
         options = {"dim": embeddings.shape[1]} if self.sampling in ("distance", "regularised") else {}
         return _SAMPLERS[self.sampling](distances, labels, generator, **options)
 

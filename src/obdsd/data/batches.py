@@ -1,0 +1,105 @@
+"""P×K batches as a function of (seed, epoch): nothing to save, and resuming is skipping to batch i."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import Sampler
+
+from obdsd.errors import InputError
+
+
+class Draw(NamedTuple):
+    """One place in a batch: which item, and the key of its randomness. The position counts in the global batch of all ranks."""
+
+    item: int
+    epoch: int
+    batch: int
+    position: int
+
+
+class ClassBatches(Sampler[list[Draw]]):
+    """Batches of `batch_size / per_class` classes × `per_class` different images; ⌊N / batch_size⌋ of them are an epoch.
+
+    Classes are drawn without replacement within a batch, each image of a class once before any comes again within an epoch.
+    A class with fewer than `per_class` images repeats them; one with a single image can form no pair and takes no part. With
+    `replacement` classes and images are drawn with replacement, as the published code does. Of several processes, rank r of
+    `world_size` gets its own contiguous slice of the same global batch.
+
+    >>> batches = ClassBatches(np.array([0, 0, 1, 1, 2, 2]), batch_size=4, per_class=2, seed=0)
+    >>> [[draw.item for draw in batch] for batch in batches.epoch(0)] == [[draw.item for draw in batch] for batch in batches.epoch(0)]
+    True
+    """
+
+    def __init__(
+        self,
+        labels: NDArray[np.int64],
+        batch_size: int = 112,
+        per_class: int = 2,
+        seed: int = 0,
+        *,
+        replacement: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        self.members = [indices for indices in members if len(indices) > 1]
+        self.classes, self.per_class, self.seed, self.replacement = batch_size // max(per_class, 1), per_class, seed, replacement
+        self.rank, self.world_size, self.batch_size = rank, world_size, batch_size
+        self.number = len(labels) // max(batch_size, 1)
+        self.current, self.first = 0, 0
+        self._check(len(labels))
+
+    def _check(self, items: int) -> None:
+        b, k, usable = self.batch_size, self.per_class, len(self.members)
+        if k < 2:
+            raise InputError(f"per_class={k} must be 2 or more, for a pair of each class; try 2")
+        if b < 2 * k or b % k:
+            near = max(2 * k, b // k * k)
+            raise InputError(f"batch_size={b} must be a multiple of per_class={k}, for 2 classes or more; try {near} or {near + k}")
+        if self.classes > usable and not self.replacement:
+            raise InputError(
+                f"batch_size={b} needs {self.classes} classes × {k}, but {usable} classes have 2 images or more; try {max(usable, 2) * k}"
+            )
+        if not self.number:
+            raise InputError(f"batch_size={b} is more than the {items} training items; try {max(items // k * k, 2 * k)}")
+        if b % self.world_size:
+            raise InputError(f"batch_size={b} must be a multiple of the {self.world_size} processes that share it")
+
+    def __len__(self) -> int:
+        return self.number - self.first
+
+    def __iter__(self) -> Iterator[list[Draw]]:
+        return self.epoch(self.current, self.first)
+
+    def set_epoch(self, epoch: int, first: int = 0) -> None:
+        """What the next iteration gives: this epoch, from batch `first` on."""
+        self.current, self.first = epoch, first
+
+    def epoch(self, epoch: int, first: int = 0) -> Iterator[list[Draw]]:
+        """This rank's batches of an epoch, from batch `first` on."""
+        random = np.random.default_rng((self.seed, epoch))
+        decks: list[list[int]] = [[] for _ in self.members]
+        share = self.batch_size // self.world_size
+        for batch in range(self.number):
+            chosen = random.choice(len(self.members), self.classes, replace=self.replacement)
+            indices = [index for c in chosen for index in self._deal(random, decks, c)]
+            if batch >= first:
+                draws = [Draw(index, epoch, batch, position) for position, index in enumerate(indices)]
+                yield draws[self.rank * share : (self.rank + 1) * share]
+
+    def _deal(self, random: np.random.Generator, decks: list[list[int]], c: int) -> list[int]:
+        """K images of class c: from its shuffled deck, or drawn with replacement."""
+        if self.replacement:
+            return random.choice(self.members[c], self.per_class).tolist()
+        dealt: list[int] = []
+        while len(dealt) < self.per_class:
+            if not decks[c]:
+                fresh = random.permutation(self.members[c]).tolist()
+                # What is dealt already comes last in the new deck, so that a batch repeats an image only if it must.
+                decks[c] = [i for i in fresh if i in dealt] + [i for i in fresh if i not in dealt]
+            dealt.append(decks[c].pop())
+        return dealt

@@ -1,0 +1,170 @@
+"""A labelled collection: parts (train, val, test or query and gallery) of items, with classes that never cross from training to test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obdsd.errors import InputError
+
+
+@runtime_checkable
+class Items(Protocol):
+    """Where the items of a collection come from: image files, rendered glyphs, rows of an embeddings file."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, position: int) -> Any:
+        """The item itself: an RGB image (PIL) or a float32 tensor (dim,). A damaged one raises an `InputError` that names it."""
+
+    def name(self, position: int) -> str:
+        """What people call it: its path below the collection's folder, or its row."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some items of a collection with their labels: a map-style dataset of (item, label, index).
+
+    Labels number `class_names`. `groups` marks items whose mutual hits are ignored in retrieval (the same camera, the same product
+    page). `transform` is applied to the item.
+    """
+
+    items: Items
+    positions: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    groups: NDArray[np.int64] | None = None
+    transform: Callable[[Any], Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def __getitem__(self, index: int) -> tuple[Any, int, int]:
+        item = self.items.read(int(self.positions[index]))
+        return (item if self.transform is None else self.transform(item)), int(self.labels[index]), index
+
+    def name(self, index: int) -> str:
+        return self.items.name(int(self.positions[index]))
+
+    def replace(self, **changes: Any) -> Part:
+        """A copy with other labels, another transform, …"""
+        return replace(self, **changes)
+
+    def only(self, classes: Sequence[int]) -> Part:
+        """The items of these classes, numbered anew in this order."""
+        number = np.full(len(self.class_names), -1, dtype=np.int64)
+        number[np.asarray(classes)] = np.arange(len(classes))
+        kept = number[self.labels] >= 0
+        return replace(
+            self,
+            positions=self.positions[kept],
+            labels=number[self.labels[kept]],
+            class_names=tuple(self.class_names[c] for c in classes),
+            groups=None if self.groups is None else self.groups[kept],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Collection:
+    """Parts by name: `train`, and `test` or both `query` and `gallery`; `val`, held-out training classes, after `hold_out`."""
+
+    name: str
+    parts: Mapping[str, Part]
+    kind: Literal["images", "embeddings"] = "images"
+
+    def __post_init__(self) -> None:
+        for name, part in self.parts.items():
+            if not len(part):
+                raise InputError(f"{self.name}: {name} has no items; check the path and the split")
+        train = self["train"]
+        seen = set(train.class_names)
+        if len(seen) < 2:
+            raise InputError(f"{self.name}: train has one class only ({train.class_names[0]!r}); a metric needs 2 or more to compare")
+        if np.bincount(train.labels).max() < 2:
+            raise InputError(f"{self.name}: no training class has 2 items; without a pair of one class there is nothing to learn")
+        for name in sorted(self.parts.keys() - {"train"}):
+            shared = sorted(seen & set(self.parts[name].class_names))
+            if shared:
+                some = ", ".join(shared[:3]) + (", …" if len(shared) > 3 else "")
+                raise InputError(f"{self.name}: train and {name} share {len(shared)} classes ({some}); split by class")
+
+    def __getitem__(self, name: str) -> Part:
+        if name not in self.parts:
+            raise InputError(f"{self.name}: there is no part {name!r}; it has {', '.join(self.parts) or 'none'}")
+        return self.parts[name]
+
+    def hold_out(self, *, fraction: float | None = None, fold: tuple[int, int] | None = None, seed: int = 0) -> Collection:
+        """Move whole training classes to `val`: a seeded `fraction` of them, or the i-th of k seeded folds, `fold=(i, k)`."""
+        train = self["train"]
+        classes = len(train.class_names)
+        order = np.random.default_rng(seed).permutation(classes)
+        if fold is not None and fraction is None:
+            i, k = fold
+            if not 0 <= i < k <= classes or k < 2:
+                raise InputError(f"fold={fold} must be (i, k) with 0 <= i < k, 2 <= k <= {classes} classes; try (0, 5)")
+            held = order[i::k]
+        elif fraction is not None and fold is None:
+            held = order[: round(fraction * classes)] if 0 < fraction < 1 else order[:0]
+            if not 1 <= len(held) < classes:
+                raise InputError(f"fraction={fraction} must leave classes on both sides, of {classes}; try 0.2")
+        else:
+            raise InputError(f"fraction={fraction}, fold={fold}: give one of the two; try fraction=0.2")
+        rest = np.setdiff1d(order, held)
+        return replace(self, parts={**self.parts, "train": train.only(rest.tolist()), "val": train.only(np.sort(held).tolist())})
+
+
+SPLITS = ("train", "val", "test", "query", "gallery")
+
+
+def collect(
+    name: str,
+    items: Items,
+    labels: Sequence[str],
+    splits: Sequence[str] | None = None,
+    *,
+    kind: Literal["images", "embeddings"] = "images",
+    groups: NDArray[np.int64] | None = None,
+    seed: int = 0,
+    test_fraction: float = 0.5,
+) -> Collection:
+    """A collection from one table: each item's class name and its split; without splits, a seeded share of the classes tests."""
+    if not len(labels):
+        raise InputError(f"{name}: holds no items; check the path")
+    names, numbers = np.unique(np.asarray(labels, dtype=object).astype(str), return_inverse=True)
+    if splits is None:
+        splits = _split_by_class(name, numbers, len(names), seed, test_fraction)
+    split_of = np.asarray(splits, dtype=object).astype(str)
+    unknown = sorted(set(split_of) - set(SPLITS))
+    if unknown:
+        raise InputError(f"{name}: split={unknown[0]!r} is unknown; use one of {', '.join(SPLITS)}")
+    evaluated = np.isin(split_of, ("query", "gallery"))  # these two are searched with each other and share their numbering
+    parts = {}
+    for split in (split for split in SPLITS if split in split_of):
+        chosen = split_of == split
+        classes = np.unique(numbers[evaluated if split in ("query", "gallery") else chosen])
+        number = np.zeros(len(names), dtype=np.int64)
+        number[classes] = np.arange(len(classes))
+        parts[split] = Part(
+            items=items,
+            positions=np.flatnonzero(chosen),
+            labels=number[numbers[chosen]],
+            class_names=tuple(names[classes].tolist()),
+            groups=None if groups is None else groups[chosen],
+        )
+    return Collection(name, parts, kind)
+
+
+def _split_by_class(name: str, numbers: NDArray[np.int64], classes: int, seed: int, test_fraction: float) -> list[str]:
+    tested = round(test_fraction * classes) if 0 < test_fraction < 1 else 0
+    if not 1 <= tested <= classes - 2:
+        raise InputError(
+            f"{name}: test_fraction={test_fraction} of {classes} classes leaves fewer than 2 to train on or none to test; "
+            "add classes, or give train and test yourself"
+        )
+    tests = np.zeros(classes, dtype=bool)
+    tests[np.random.default_rng(seed).permutation(classes)[:tested]] = True
+    return ["test" if test else "train" for test in tests[numbers]]

@@ -1,0 +1,6 @@
+"""Embedders: backbone → pooling → head → unit rows, with the preprocessing that the weights expect."""
+
+from obdsd.models.backbones import FEATURES, TINY_CONV
+from obdsd.models.embedder import Embedder
+
+__all__ = ["FEATURES", "TINY_CONV", "Embedder"]

@@ -1,0 +1,109 @@
+"""Backbones by name: any of timm's, a tiny convolutional one for 32×32 glyphs, and none at all for features that people already have."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import timm
+import torch
+from jaxtyping import Float
+from timm.models import PretrainedCfg
+from torch import Tensor, nn
+
+from obdsd.errors import InputError
+from obdsd.method.checks import refuse
+from obdsd.options import Preprocessing
+
+FEATURES = "features"
+TINY_CONV = "tiny-conv"
+
+
+class TinyConv(nn.Module):
+    """Four strided 3×3 convolutions with BatchNorm: 32×32 images to a 4×4 map of 128 features, small enough for a laptop's CPU."""
+
+    def __init__(self, widths: tuple[int, ...] = (32, 64, 128, 128), strides: tuple[int, ...] = (2, 2, 2, 1)) -> None:
+        super().__init__()
+        self.num_features = widths[-1]
+        blocks = zip((3, *widths), widths, strides, strict=False)
+        self.blocks = nn.Sequential(*(self._block(inner, outer, stride) for inner, outer, stride in blocks))
+
+    @staticmethod
+    def _block(inner: int, outer: int, stride: int) -> nn.Sequential:
+        convolution = nn.Conv2d(inner, outer, 3, stride=stride, padding=1, bias=False)
+        nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
+        return nn.Sequential(convolution, nn.BatchNorm2d(outer), nn.ReLU(inplace=True))
+
+    def forward(self, x: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b f h2 w2"]:
+        return self.blocks(x)
+
+
+def published(name: str) -> PretrainedCfg:
+    """What timm knows of a backbone's published weights (size, mean, …); a name that it does not know is refused."""
+    if not timm.is_model(name):
+        near = difflib.get_close_matches(name, [FEATURES, TINY_CONV, *timm.list_models()])
+        refuse("backbone", repr(name), "is not known to timm", f"try {' or '.join(near)}" if near else "timm.list_models() lists what is")
+    try:
+        return timm.get_pretrained_cfg(name) or PretrainedCfg()
+    except RuntimeError:  # a known architecture, an unknown tag
+        known = ", ".join(timm.list_pretrained(f"{name.split('.')[0]}.*")) or "none"
+        refuse("backbone", repr(name), "names weights that timm does not know", f"there are {known}")
+
+
+def preprocessing_of(name: str, size: int | None = None) -> Preprocessing | None:
+    """What a backbone expects of images by default, or at another size; None for features, which are no images."""
+    if name == FEATURES:
+        return None
+    if name == TINY_CONV:
+        return Preprocessing(size=size or 32, resize=size or 32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    cfg = published(name)
+    size = size or cfg.input_size[-1]
+    (m0, m1, m2), (s0, s1, s2) = cfg.mean, cfg.std
+    return Preprocessing(
+        size=size,
+        resize=int(size / cfg.crop_pct),  # rounded down, as timm does
+        mean=(m0, m1, m2),
+        std=(s0, s1, s2),
+        interpolation="bilinear" if cfg.interpolation == "bilinear" else "bicubic",
+    )
+
+
+def create(name: str, size: int | None = None, pretrained: bool = False) -> nn.Module:
+    """A backbone without classifier and pooling; `size` is for transformers, whose position embeddings depend on it."""
+    if name == FEATURES:
+        return nn.Identity()
+    if name == TINY_CONV:
+        return TinyConv()
+    fixed: dict[str, Any] = {"img_size": size} if size and published(name).fixed_input_size else {}
+    try:
+        return timm.create_model(name, pretrained=pretrained, num_classes=0, global_pool="", **fixed)
+    except Exception as failure:  # whatever a network, a cache or one of a thousand constructors may raise
+        reason = " ".join(str(failure).split())[:200] or type(failure).__name__
+        if not pretrained:
+            raise InputError(f"backbone={name} cannot be built with size={size} ({reason}); try its default size") from failure
+        remedy = "go online, pass a file, or use tf_efficientnet_lite0 with weights=offline"
+        raise InputError(f"weights=imagenet cannot be had for {name} ({reason}); {remedy}") from failure
+
+
+def feature_width(backbone: Any) -> int:
+    """Channels of a backbone's map; some of timm's widen it once more in their head."""
+    return getattr(backbone, "head_hidden_size", None) or backbone.num_features
+
+
+def has_class_token(backbone: nn.Module) -> bool:
+    return getattr(backbone, "cls_token", None) is not None
+
+
+def prefix_tokens(backbone: nn.Module) -> int:
+    """How many of a transformer's tokens come before those of the patches: class token, registers."""
+    return getattr(backbone, "num_prefix_tokens", int(has_class_token(backbone)))
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Inside, torch draws on the CPU from this seed; outside, it goes on as if nothing had happened."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield

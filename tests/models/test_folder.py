@@ -1,0 +1,227 @@
+import json
+import os
+import pickle
+import stat
+from dataclasses import replace
+
+import jaxtyping
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from obdsd import InputError
+from obdsd.models import Embedder
+from tests.models.oracle import images
+
+MADE = {
+    "convolutional": {"backbone": "test_resnet", "dim": 8, "pooling": "avg+max", "batchnorm": "frozen"},
+    "transformer at another size": {"backbone": "test_vit", "size": 64, "pooling": "token", "head": "two-layer"},
+    "tiny, no head": {"backbone": "tiny-conv", "head": "none"},
+    "features": {"backbone": "features", "features": 6, "dim": 3},
+    "features, no head": {"backbone": "features", "features": 6, "head": "none"},
+}
+
+
+def inputs(model: Embedder) -> torch.Tensor:
+    return torch.randn(4, 6) if model.preprocessing is None else images(4)
+
+
+@pytest.mark.parametrize("arguments", MADE.values(), ids=MADE.keys())
+def test_what_is_loaded_is_what_was_saved(arguments, tmp_path, monkeypatch):
+    model = Embedder(**arguments, weights="none", seed=7)
+    model(inputs(model))  # statistics that are no defaults
+    if model.preprocessing is not None:
+        model.preprocessing = replace(model.preprocessing, size=48, resize=50, channels="bgr", range=255.0)
+    model.save(tmp_path / "new" / "model")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    loaded = Embedder.load(tmp_path / "new" / "model")
+    assert loaded.architecture == model.architecture
+    assert loaded.preprocessing == model.preprocessing
+    assert not loaded.training
+    x = inputs(model)
+    assert torch.equal(loaded(x), model.eval()(x))
+    norms = [module for module in loaded.train().modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    assert all(norm.training == (model.architecture.batchnorm == "train") for norm in norms)
+
+
+def test_a_folder_says_what_it_was_made_with(tmp_path):
+    Embedder("features", features=6).save(tmp_path)
+    record = json.loads((tmp_path / "model.json").read_text())
+    assert record["versions"]["torch"] == torch.__version__.split("+")[0]
+    assert set(record["versions"]) == {"obdsd", "torch", "timm"}
+    assert (record["backbone"], record["features"], record["dim"]) == ("features", 6, 128)
+
+
+def test_saving_over_a_model_replaces_it_whole_or_not_at_all(tmp_path, monkeypatch):
+    first, second = Embedder("features", features=6, seed=1), Embedder("features", features=6, seed=2)
+    first.save(tmp_path)
+
+    def full(descriptor):
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match=r"the model cannot be written there \(No space left on device\); choose another folder"):
+        second.save(tmp_path)
+    monkeypatch.undo()
+    assert torch.equal(Embedder.load(tmp_path).head.weight, first.head.weight)
+    second.save(tmp_path)
+    assert torch.equal(Embedder.load(tmp_path).head.weight, second.head.weight)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "model.safetensors"]
+    assert all(stat.S_IMODE(path.stat().st_mode) & stat.S_IRUSR for path in tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_users_see_it():
+    """The checks of types that run beside the tests would speak before ours."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A small model's folder and its model.json."""
+    folder = tmp_path_factory.mktemp("model")
+    Embedder("tiny-conv", dim=4).save(folder)
+    return folder, json.loads((folder / "model.json").read_text())
+
+
+GONE = object()
+BAD = {
+    "format": (2, "format=2 must be 1; update obdsd"),
+    "backbone": ("resnet_fifty", "backbone='resnet_fifty' is not known to timm"),
+    "pooling": ("max", "pooling='max' is no choice; use avg or"),
+    "head": (None, "head=None is no choice; use linear or"),
+    "batchnorm": (["frozen"], r"batchnorm=\['frozen'\] is no choice"),
+    "dim": ("4", "dim='4' must be a whole number"),
+    "size": (True, "size=True must be a whole number"),
+    "features": (4, "features=4 goes with backbone=features; give both or neither"),
+    "preprocessing": (None, "preprocessing=None must be given for images only"),
+    "preprocessing.size": (0, "preprocessing.size=0 must be a whole number"),
+    "preprocessing.mean": ([0.5, 0.5], r"preprocessing.mean=\[0.5, 0.5\] must be three numbers; give one a channel"),
+    "preprocessing.std": ([0.5, 0.5, 0], "preprocessing.std=0 must be a positive number"),
+    "preprocessing.range": (float("nan"), "preprocessing.range=nan must be a positive number"),
+    "preprocessing.channels": ("grey", "preprocessing.channels='grey' is no choice; use rgb or bgr"),
+    "preprocessing.interpolation": (3, "preprocessing.interpolation=3 is no choice; use bilinear or bicubic"),
+    "preprocessing.resize": (GONE, "preprocessing=without resize is incomplete; save the model again"),
+    "versions": (GONE, "model.json=without versions is incomplete"),
+    "colour": ("red", r"model.json=with \['colour'\] has fields that are not known; update obdsd or remove them"),
+}
+
+
+def changed(record: dict, field: str, value: object) -> dict:
+    record = json.loads(json.dumps(record))
+    *outer, name = field.split(".")
+    inner = record[outer[0]] if outer else record
+    if value is GONE:
+        del inner[name]
+    else:
+        inner[name] = value
+    return record
+
+
+def load_with(folder, tmp_path, text: str | bytes) -> Embedder:
+    """The saved model with another model.json."""
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    (tmp_path / "model.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    return Embedder.load(tmp_path)
+
+
+@pytest.mark.parametrize(("field", "value", "message"), [(field, *rest) for field, rest in BAD.items()], ids=BAD.keys())
+def test_a_wrong_field_is_named(saved, tmp_path, field, value, message):
+    folder, record = saved
+    with pytest.raises(InputError, match=message):
+        load_with(folder, tmp_path, json.dumps(changed(record, field, value)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"{", "model.json: is not JSON .*; save the model again"),
+        (b"\xff\xfe\xff", "model.json: is not JSON"),
+        (b"[" * 100_000, "model.json: is not JSON"),
+        (b'"model"', "model.json='model' must be an object with named fields"),
+    ],
+)
+def test_what_is_no_object_is_refused(saved, tmp_path, text, message):
+    with pytest.raises(InputError, match=message):
+        load_with(saved[0], tmp_path, text)
+
+
+def test_sizes_that_only_the_json_claims_allocate_nothing(saved, tmp_path):
+    folder, record = saved
+    message = r"model.json says head=linear dim=65536 features=None, model.safetensors has head layers \[\(4, 128\)\]; they must agree"
+    with pytest.raises(InputError, match=message):
+        load_with(folder, tmp_path, json.dumps({**record, "dim": 65536}))
+    with pytest.raises(InputError, match=r"model.json says head=two-layer"):
+        load_with(folder, tmp_path, json.dumps({**record, "head": "two-layer"}))
+
+
+def test_another_backbones_tensors_are_named(saved, tmp_path):
+    folder, record = saved
+    with pytest.raises(InputError, match=r"model.safetensors: does not fit the model, \d+ missing: backbone.conv1.0.weight.*unexpected"):
+        load_with(folder, tmp_path, json.dumps({**record, "backbone": "test_resnet"}))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "model.safetensors: no such file"),
+        (pickle.dumps({"head.weight": os.getcwd}), "model.safetensors: cannot be read as weights without executing code"),
+        (b"", "model.safetensors: cannot be read as weights"),
+        (safetensors.torch.save({"head.weight": torch.zeros(4, 128)})[:-1], "model.safetensors: cannot be read as weights"),
+    ],
+    ids=["none", "pickle", "empty", "truncated"],
+)
+def test_a_damaged_weights_file_is_refused(saved, tmp_path, content, message):
+    (tmp_path / "model.json").write_text(json.dumps(saved[1]))
+    if content is not None:
+        (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        Embedder.load(tmp_path)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"model.json: no such file; give a folder that Embedder.save wrote"):
+        Embedder.load(tmp_path)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["avg", "none", "features", "test_vit2", 10**30]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def load_or_be_refused(load) -> None:
+    try:
+        load()
+    except InputError as mistake:
+        message = str(mistake)
+    else:
+        message = "loaded"
+    assert len(message.splitlines()) == 1
+
+
+FIELDS = [*(field for field in BAD), "preprocessing.extra"]
+
+
+@given(changes=st.dictionaries(st.sampled_from(FIELDS), ANYTHING | st.just(GONE), min_size=1, max_size=3))
+def test_any_model_json_loads_or_is_refused_in_one_line(saved, tmp_path_factory, changes):
+    folder, record = saved
+    for field, value in changes.items():
+        if isinstance(record.get("preprocessing"), dict) and not (value is GONE and field in ("colour", "preprocessing.extra")):
+            record = changed(record, field, value)
+    load_or_be_refused(lambda: load_with(folder, tmp_path_factory.mktemp("fuzz"), json.dumps(record)))
+
+
+@given(cut=st.integers(0, 2000), byte=st.binary(min_size=0, max_size=3))
+def test_a_safetensors_file_with_other_bytes_is_refused_or_read(saved, tmp_path_factory, cut, byte):
+    folder, record = saved
+    good = (folder / "model.safetensors").read_bytes()
+    damaged = tmp_path_factory.mktemp("fuzz")
+    (damaged / "model.json").write_text(json.dumps(record))
+    (damaged / "model.safetensors").write_bytes(good[:cut] + byte + good[cut + len(byte) :])
+    load_or_be_refused(lambda: Embedder.load(damaged))

