@@ -85,7 +85,7 @@ class ClassBatches(Sampler[list[Draw]]):
         decks: list[list[int]] = [[] for _ in self.members]
         share = self.batch_size // self.world_size
         for batch in range(self.number):
-            chosen = random.choice(len(self.members), self.classes, replace=self.replacement)
+            chosen = random.choice(len(self.members), self.classes, replace=self.replacement).tolist()
             indices = [index for c in chosen for index in self._deal(random, decks, c)]
             if batch >= first:
                 draws = [Draw(index, epoch, batch, position) for position, index in enumerate(indices)]

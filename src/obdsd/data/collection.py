@@ -138,7 +138,7 @@ def collect(
     if splits is None:
         splits = _split_by_class(name, numbers, len(names), seed, test_fraction)
     split_of = np.asarray(splits, dtype=object).astype(str)
-    unknown = sorted(set(split_of) - set(SPLITS))
+    unknown = sorted(set(split_of.tolist()) - set(SPLITS))
     if unknown:
         raise InputError(f"{name}: split={unknown[0]!r} is unknown; use one of {', '.join(SPLITS)}")
     evaluated = np.isin(split_of, ("query", "gallery"))  # these two are searched with each other and share their numbering

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,11 +74,7 @@ def _read(path: Path, labels: Path | None) -> Mapping[str, NDArray[Any]]:
         wanted = [name for name in table.column_names if name in (*VECTORS, *LABELS, "split", "group", "names", "path")]
         return {name: _column(path, name, table[name]) for name in wanted}
     if suffix == ".npz":
-        archive = _load(path)
-        try:
-            return {name: archive[name] for name in archive.files}
-        except (ValueError, OSError, zipfile.BadZipFile, EOFError, KeyError) as fault:
-            raise InputError(f"{path}: cannot be read ({' '.join(str(fault).split())}); save plain arrays with numpy.savez") from fault
+        return _load(path)
     if suffix != ".npy":
         raise InputError(f"{path}: is no embeddings file; expected {', '.join(SUFFIXES)}")
     beside = [path.with_suffix(".labels.npy"), path.with_name(f"{path.stem}_labels.npy"), path.with_name("labels.npy")]
@@ -90,15 +85,19 @@ def _read(path: Path, labels: Path | None) -> Mapping[str, NDArray[Any]]:
 
 
 def _load(path: Path) -> Any:
+    """The array of a `.npy` file, or the arrays of a `.npz` by name; pickled objects are refused."""
     try:
-        loaded = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            archive = isinstance(loaded, np.lib.npyio.NpzFile)
+            arrays = {name: loaded[name] for name in loaded.files} if archive else loaded
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, SyntaxError, TypeError, MemoryError, OverflowError) as fault:
+    except Exception as fault:  # a damaged file makes numpy raise a dozen kinds of error
         raise InputError(f"{path}: cannot be read ({' '.join(str(fault).split())[:200]}); save plain arrays with numpy") from fault
-    if (path.suffix.lower() == ".npz") != isinstance(loaded, np.lib.npyio.NpzFile):
+    if (path.suffix.lower() == ".npz") != archive:
         raise InputError(f"{path}: is not what its suffix says; save .npy with numpy.save and .npz with numpy.savez")
-    return loaded
+    return arrays
 
 
 def _column(path: Path, name: str, column: Any) -> NDArray[Any]:

@@ -49,7 +49,7 @@ def read_image(path: Path) -> Image.Image:
 def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16") or image.mode in ("I", "F"):
         values = np.asarray(image).astype(np.float64)
-        top = 65535.0 if values.max(initial=0) > 255 else 255.0
+        top = 65535.0 if image.mode.startswith("I;16") or values.max(initial=0) > 255 else 255.0  # 32-bit files do not say
         return Image.fromarray((values.clip(0, top) / top * 255).round().astype(np.uint8)).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         layer = image.convert("RGBA")
