@@ -158,22 +158,28 @@ def _data(options: DataOptions) -> None:
     from obdsd.data import open_data
     from obdsd.data.check import check
 
-    collection = open_data(options.data, seed=options.seed, test_fraction=options.test_fraction, allow_incomplete=options.allow_incomplete)
+    problems = []
+    try:
+        collection = open_data(
+            options.data, seed=options.seed, test_fraction=options.test_fraction, allow_incomplete=options.allow_incomplete
+        )
+    except InputError as incomplete:
+        # A benchmark that is not complete is read all the same, to name everything that is wrong at once.
+        collection = open_data(options.data, seed=options.seed, test_fraction=options.test_fraction, allow_incomplete=True)
+        problems.append(f"incomplete: {incomplete}")
     columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=sum(map(len, collection.parts.values())))
         findings = check(collection, lambda count: progress.advance(task, count))
     print(f"{'part':<8} {'classes':>8} {'items':>8} {'classes of one item':>20}")
     for part in findings.parts:
         print(f"{part.name:<8} {part.classes:>8,} {part.items:>8,} {part.singletons:>20,}")
-    for line in findings.unreadable:
-        print(f"unreadable: {line}")
-    for trained, tested in findings.crossing:
-        print(f"same content in training and test: {trained} = {tested}")
-    if not findings.fit:
-        counts = f"{len(findings.unreadable)} unreadable, {len(findings.crossing)} on both sides of the train/test line"
-        raise InputError(f"{options.data}: training on it would be wrong ({counts}); mend what is listed above")
-    print("no problem found")
+    problems += [f"unreadable: {line}" for line in findings.unreadable]
+    problems += [f"same content in training and test: {trained} = {tested}" for trained, tested in findings.crossing]
+    print(*(problems or ["no problem found"]), sep="\n")
+    if problems:
+        raise InputError(f"{options.data}: training on it would be wrong; mend the {len(problems)} problems listed")
 
 
 COMMANDS = {

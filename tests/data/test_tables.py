@@ -115,7 +115,7 @@ def test_bad_manifests_are_refused_in_one_line(tmp_path, text, message):
 
 def test_other_bad_files_are_refused(tmp_path):
     (tmp_path / "latin.csv").write_bytes("path,label\nä.png,x\n".encode("latin-1"))
-    with pytest.raises(InputError, match="cannot be read as a table .*; expected UTF-8 CSV or Parquet"):
+    with pytest.raises(InputError, match=r"cannot be read as a table .*; expected UTF-8 CSV or Parquet"):
         manifest(tmp_path / "latin.csv")
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(InputError, match="cannot be read as a table"):
@@ -125,7 +125,7 @@ def test_other_bad_files_are_refused(tmp_path):
     with pytest.raises(InputError, match="gone: no such folder"):
         folder(tmp_path / "gone")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="no class folder with images; expected .*/<class>/<image>"):
+    with pytest.raises(InputError, match=r"no class folder with images; expected .*/<class>/<image>"):
         folder(tmp_path / "empty")
 
 

@@ -175,7 +175,7 @@ class _TableTeacher(Teacher):
         """The indices on the table's device, in range: out of range on an accelerator, the device itself complains."""
         if not isinstance(indices, Tensor):
             raise InputError(
-                f"indices={_shape(indices)} cannot be looked up; call teacher(inputs, indices) with each sample's position in the training set"
+                f"indices={_shape(indices)} cannot be looked up; call teacher(inputs, indices) with positions in the training set"
             )
         if indices.device.type == "cpu" and indices.numel():
             low, high, n = int(indices.min()), int(indices.max()), len(self.table)
