@@ -1,4 +1,4 @@
-"""Every Python block of the README runs, in order, as one reader would type them; its commands exist."""
+"""Every Python block of the README and of docs/data.md runs, in order, as one reader would type them; make targets exist."""
 
 import re
 from pathlib import Path
@@ -6,15 +6,18 @@ from pathlib import Path
 import pytest
 
 README = Path(__file__).parent.parent / "README.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(), flags=re.DOTALL | re.MULTILINE)
+PAGES = [README, README.parent / "docs" / "data.md"]
 
 
 @pytest.mark.usefixtures("as_shipped")
-def test_every_python_block_runs(capsys):
-    assert BLOCKS
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_python_block_runs(page, tmp_path, monkeypatch):
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert blocks
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    for block in BLOCKS:
-        exec(compile(block, str(README), "exec"), names)
+    for block in blocks:
+        exec(compile(block, str(page), "exec"), names)
 
 
 def test_every_make_target_exists():
