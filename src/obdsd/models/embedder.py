@@ -97,6 +97,7 @@ class Embedder(nn.Module):
     def feature_map(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
         """Local features before pooling: (b, f, h, w), or a transformer's tokens (b, n, f); rows (b, f) pass as they are."""
         self._check_input(x)
+        self._keep_frozen()  # also if somebody called train() on the backbone alone
         features = self.backbone(x)
         if features.ndim == 4 and getattr(self.backbone, "output_fmt", "NCHW") == "NHWC":  # Swin and its kin
             features = features.permute(0, 3, 1, 2)
@@ -116,11 +117,14 @@ class Embedder(nn.Module):
 
     def train(self, mode: bool = True) -> Embedder:
         super().train(mode)
+        self._keep_frozen()
+        return self
+
+    def _keep_frozen(self) -> None:
         if self.architecture.batchnorm == "frozen":
             for module in self.modules():
                 if isinstance(module, _BatchNorm):
-                    module.eval()
-        return self
+                    module.training = False
 
     def save(self, path: str | Path) -> None:
         """Write `model.safetensors` and `model.json` into a folder, each whole or not at all."""
