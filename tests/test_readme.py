@@ -1,4 +1,4 @@
-"""Every Python block of the README and of docs/data.md runs, in order, as one reader would type them; make targets exist."""
+"""Every Python block of the README and of the pages on data and models runs, in order, as one reader would type them; make targets exist."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 README = Path(__file__).parent.parent / "README.md"
-PAGES = [README, README.parent / "docs" / "data.md"]
+PAGES = [README, README.parent / "docs" / "data.md", README.parent / "docs" / "models.md"]
 
 
 @pytest.mark.usefixtures("as_shipped")

@@ -63,6 +63,19 @@ def test_ranks_get_disjoint_slices_of_the_same_batch(world):
         assert [draw.position for draw in batch] == list(range(8))
 
 
+def test_what_replacement_changes_on_cub():
+    """100 classes of 58 images, 56 × 2: with replacement a batch has about 43 classes, and one pair in 58 is an image with itself."""
+    labels = np.repeat(np.arange(100), 58)
+    classes, selves = {}, {}
+    for replacement in (False, True):
+        pairs = np.array([indices(ClassBatches(labels, replacement=replacement), epoch) for epoch in range(20)]).reshape(-1, 56, 2)
+        classes[replacement] = np.mean([len(set(labels[batch[:, 0]])) for batch in pairs])
+        selves[replacement] = (pairs[:, :, 0] == pairs[:, :, 1]).mean()
+    assert (classes[False], selves[False]) == (56, 0)
+    assert classes[True] == pytest.approx(100 * (1 - 0.99**56), abs=0.5)
+    assert selves[True] == pytest.approx(1 / 58, rel=0.1)
+
+
 def test_replacement_repeats_as_the_published_sampler_does():
     batches = indices(ClassBatches(LABELS, 16, 2, seed=0, replacement=True))
     rows = [row for batch in batches for row in np.array(batch).reshape(-1, 2).tolist()]

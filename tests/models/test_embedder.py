@@ -94,6 +94,7 @@ def test_a_two_layer_head_by_hand():
 def test_frozen_batchnorm_keeps_its_statistics_and_trains_the_rest(backbone):
     parent = nn.Sequential(embedder(backbone, batchnorm="frozen"))
     parent.train()
+    parent[0].backbone.train()  # and of a part alone
     before = copy.deepcopy(parent.state_dict())
     optimizer = torch.optim.SGD(parent.parameters(), lr=0.1)
     assert len(batchnorms(parent)) >= 4
