@@ -1,4 +1,4 @@
-"""Every Python block of the README and of the pages on data and models runs, in order, as one reader would type them; make targets exist."""
+"""Every Python block of the README and of the pages on data and models runs, in order, as a reader would type them; make targets exist."""
 
 import re
 from pathlib import Path
