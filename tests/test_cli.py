@@ -74,7 +74,13 @@ def test_info_as_json_and_as_a_table():
         (["inof"], "there is no command 'inof'; there are info, data; did you mean info?"),
         (["info", "--formt", "json"], "unrecognized arguments: --formt json; did you mean --format?"),
         (["info", "--formt=json"], "unrecognized arguments: --formt=json; did you mean --format?"),
-        (["info", "--format", "xml"], "--format=xml must be one of 'table', 'json'"),
+        (["info", "--format", "xml"], "format=xml must be one of 'table', 'json'"),
+        (["data", "chek", "glyphs"], "action=chek must be one of 'check'"),
+        (["data", "check", "glyphs", "--seed", "1.5"], "seed=1.5 must be a whole number"),
+        (["data", "check", "glyphs", "--test-fraction", "x"], "test_fraction=x must be a number"),
+        (["data", "check", "glyphs", "--allow-incomplete=maybe"], "allow_incomplete=maybe must be true or false"),
+        (["data", "check"], "data must be given; add --help to see how"),
+        (["data"], "action, data must be given; add --help to see how"),
         (["info", "--format"], "argument --format: expected one argument"),
         (["info", "extra"], "unrecognized arguments: extra"),
     ],
@@ -88,7 +94,7 @@ def test_debug_adds_the_traceback():
     result = run("info", "--format", "xml", "--debug")
     assert result.returncode == 2
     assert result.stderr.startswith("Traceback")
-    assert result.stderr.endswith("obdsd: --format=xml must be one of 'table', 'json'\n")
+    assert result.stderr.endswith("obdsd: format=xml must be one of 'table', 'json'\n")
 
 
 class Fails:

@@ -100,12 +100,17 @@ def _one_line(mistake: Exception) -> str:
     wrong_command = re.match(r"argument command: invalid choice: '(.*?)'", message)
     if wrong_command:
         return f"there is no command {wrong_command[1]!r}; there are {', '.join(COMMANDS)}"
+    absent = re.fullmatch(r"the following arguments are required: (.*)", message)
+    if absent:
+        names = [name.split(".")[-1] for name in absent[1].split(", ")]
+        return f"{', '.join(names)} must be given; add --help to see how"
     wrong_value = re.fullmatch(r'Parser key "(.+)": Expected an? (.+)\. Got value: (.*)', message)
     if wrong_value is None:
         return message
     option, expected, value = wrong_value.groups()
     choices = re.fullmatch(r"typing\.Literal\[(.*)\]", expected)
-    return f"--{option}={value} must be {'one of ' + choices[1] if choices else expected}"
+    kinds = {"<class 'int'>": "a whole number", "<class 'float'>": "a number", "<class 'bool'>": "true or false"}
+    return f"{option}={value} must be {'one of ' + choices[1] if choices else kinds.get(expected, expected)}"
 
 
 def _suggestion(arguments: Sequence[str], message: str) -> str:

@@ -62,6 +62,6 @@ class Augmented:
         item, label, index = self.part[draw.item]
         key = f"{self.seed}:{draw.epoch}:{draw.batch}:{draw.position}"
         with torch.random.fork_rng(devices=[]):
-            # torch.manual_seed would look for every kind of accelerator each time: 0.2 ms an image
+            # torch.manual_seed would look for every kind of accelerator, for each image
             torch.default_generator.manual_seed(int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little") >> 1)
             return self.transform(item), label, index
