@@ -62,7 +62,9 @@ def test_saving_over_a_model_replaces_it_whole_or_not_at_all(tmp_path, monkeypat
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(InputError, match=r"the model cannot be written there \(No space left on device\); choose another folder"):
+    with pytest.raises(
+        InputError, match=r"model.safetensors: cannot be written \(No space left on device\); make room or choose another place"
+    ):
         second.save(tmp_path)
     monkeypatch.undo()
     assert torch.equal(Embedder.load(tmp_path).head.weight, first.head.weight)

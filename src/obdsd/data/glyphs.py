@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import tempfile
 import unicodedata
 import warnings
 import zipfile
@@ -19,6 +18,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from obdsd.data.collection import Collection, Part
+from obdsd.errors import InputError
+from obdsd.files import replacing
 
 VERSION = 1  # of the rendering; part of the cache file's name and of every seed
 SIZE = 32
@@ -94,12 +95,10 @@ def _load(file: Path) -> dict[str, NDArray[Any]] | None:
 
 def _store(file: Path, rendered: Mapping[str, NDArray[Any]]) -> None:
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=file.parent) as work:
-            np.savez(Path(work) / "glyphs.npz", pixels=rendered["pixels"], codes=rendered["codes"], faces=rendered["faces"])
-            (Path(work) / "glyphs.npz").replace(file)  # whole or not at all, also for a process that reads it now
-    except OSError as problem:
-        warnings.warn(f"glyphs are rendered anew each time: their cache cannot be written ({problem})", stacklevel=3)
+        with replacing(file) as archive:  # whole or not at all, also for a process that reads it now
+            np.savez(archive, pixels=rendered["pixels"], codes=rendered["codes"], faces=rendered["faces"])
+    except InputError as problem:
+        warnings.warn(f"glyphs are rendered anew each time: {problem}", stacklevel=3)
 
 
 def _render() -> dict[str, NDArray[Any]]:

@@ -1,1 +1,6 @@
-"""Embeddings and labels in, numbers out: retrieval and the geometry of the embedding space."""
+"""Embeddings and labels in, numbers out: retrieval, clusters and the geometry of the embedding space."""
+
+from obdsd.evaluation.points import Points
+from obdsd.evaluation.scores import Scores, evaluate
+
+__all__ = ["Points", "Scores", "evaluate"]

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from obdsd.errors import InputError
+from obdsd.evaluation.points import chunks
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,14 @@ def density(embeddings: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"])
     >>> density(np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]), np.array([0, 0, 1, 1]))
     Density(intra=1.0, inter=2.0)
     """
-    rows = np.asarray(embeddings, dtype=np.float64)
     _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if len(counts) < 2 or counts.max() < 2:
         raise InputError(f"labels of {len(counts)} classes, the largest of {counts.max()}: density needs 2 classes and a pair in one")
-    sums = np.zeros((len(counts), rows.shape[1]))
-    np.add.at(sums, inverse, rows)
-    squares = np.bincount(inverse, weights=np.square(rows).sum(axis=1))
+    sums, squares = np.zeros((len(counts), embeddings.shape[1])), np.zeros(len(counts))
+    for part, rows in chunks(embeddings):
+        members = csr_array((np.ones(len(rows)), (inverse[part], np.arange(len(rows)))), shape=(len(counts), len(rows)))
+        sums += members @ rows
+        squares += members @ np.square(rows).sum(axis=1)
     paired = counts > 1
     cosine_sums = np.square(sums[paired]).sum(axis=1) - squares[paired]
     intra = np.mean(1 - cosine_sums / (counts[paired] * (counts[paired] - 1)))
@@ -53,8 +56,11 @@ def singular_values(embeddings: Float[np.ndarray, "n d"]) -> NDArray[np.float64]
 
     What is below 1e-7 of the largest is rounding of that matrix, and 0.
     """
-    rows = np.asarray(embeddings, dtype=np.float64)
-    gram = rows.T @ rows if rows.shape[0] > rows.shape[1] else rows @ rows.T
+    if embeddings.shape[0] > embeddings.shape[1]:
+        gram = sum((rows.T @ rows for _, rows in chunks(embeddings)), start=np.zeros((embeddings.shape[1],) * 2))
+    else:
+        rows = embeddings.astype(np.float64)
+        gram = rows @ rows.T
     squares = np.linalg.eigvalsh(gram)[::-1]
     return np.sqrt(np.where(squares > 1e-14 * squares[0], squares, 0))
 

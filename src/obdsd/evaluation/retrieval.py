@@ -1,15 +1,86 @@
-"""Retrieval by exact search; memory stays bounded by the neighbours asked for."""
+"""Retrieval by exact cosine search: rankings come chunk by chunk and are reduced at once, so that memory stays bounded."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import faiss
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 
 from obdsd.errors import InputError
+from obdsd.evaluation.points import Points
+
+CHUNK_ENTRIES = 1 << 20  # neighbours that are held at a time
+
+
+class Ranking(NamedTuple):
+    """What the search found for some queries, nearest first.
+
+    `hit` marks neighbours of the query's class, `rank` counts from 1 the neighbours that are not ignored, `relevant` is how many
+    of the gallery would have been right (R). Ignored neighbours are no hits and do not count in ranks.
+    """
+
+    hit: Bool[np.ndarray, "q m"]
+    rank: Int[np.ndarray, "q m"]
+    relevant: Int[np.ndarray, " q"]
+
+
+def recall_at(ranking: Ranking, k: int) -> Bool[np.ndarray, " q"]:
+    """Recall@k of each query: is one of the k nearest of its class?
+
+    >>> recall_at(Ranking(np.array([[False, True]]), np.array([[1, 2]]), np.array([2])), k=1)
+    array([False])
+    """
+    return np.any(ranking.hit & (ranking.rank <= k), axis=1)
+
+
+def r_precision(ranking: Ranking) -> Float[np.ndarray, " q"]:
+    """R-precision of each query: (hits among the R nearest) / R, with R the number of rows that would be right.
+
+    >>> r_precision(Ranking(np.array([[False, True]]), np.array([[1, 2]]), np.array([2])))
+    array([0.5])
+    """
+    return _within_r(ranking).sum(axis=1) / np.maximum(ranking.relevant, 1)
+
+
+def map_at_r(ranking: Ranking) -> Float[np.ndarray, " q"]:
+    """MAP@R of each query: 1/R Σ_{i=1..R} [i-th is a hit] · (hits among the i nearest) / i.
+
+    >>> map_at_r(Ranking(np.array([[False, True]]), np.array([[1, 2]]), np.array([2])))
+    array([0.25])
+    """
+    precision = np.cumsum(ranking.hit, axis=1, dtype=np.int32) / np.maximum(ranking.rank, 1)
+    return np.einsum("qm,qm->q", precision, _within_r(ranking)) / np.maximum(ranking.relevant, 1)
+
+
+def _within_r(ranking: Ranking) -> Bool[np.ndarray, "q m"]:
+    return ranking.hit & (ranking.rank <= ranking.relevant[:, None])
+
+
+def rankings(gallery: Points, query: Points | None, deepest: int) -> Iterator[tuple[slice, Ranking]]:
+    """Rank the gallery for each query, deep enough for Recall@`deepest` and for R-precision; `query=None` asks every row of the
+    gallery for the others.
+
+    Rows of the query's own class and group are ignored; without groups each row of the gallery is a group of its own, so that a row
+    never finds itself, by identity and not by rank: exact copies of it are found. Of equally near rows (equal cosines in float32)
+    faiss's order counts, which is the same from run to run.
+    """
+    asked, groups, asked_groups = _grouped(gallery, query)
+    own = _pairs_in_gallery(gallery.labels, groups, asked.labels, asked_groups)  # ignored rows of each query
+    relevant = _occurrences(gallery.labels, asked.labels) - own
+    size = len(gallery.embeddings)
+    depth = min(size, int(max(deepest, relevant.max()) + own.max()))
+    step = max(32, CHUNK_ENTRIES // depth)
+    for start in range(0, len(asked.embeddings), step):
+        part = slice(start, min(start + step, len(asked.embeddings)))
+        _, found = faiss.knn(asked.embeddings[part], gallery.embeddings, depth, metric=faiss.METRIC_INNER_PRODUCT)
+        same = gallery.labels[found] == asked.labels[part, None]
+        ignored = same & (groups[found] == asked_groups[part, None])
+        rank = np.cumsum(~ignored, axis=1, dtype=np.int32)
+        yield part, Ranking(same & ~ignored, rank, relevant[part])
 
 
 def neighbours(embeddings: Float[np.ndarray, "n d"], k: int) -> NDArray[np.int64]:
@@ -23,13 +94,26 @@ def neighbours(embeddings: Float[np.ndarray, "n d"], k: int) -> NDArray[np.int64
     return found[other].reshape(len(rows), k)
 
 
-def recall(embeddings: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], ks: Sequence[int] = (1, 2, 4, 8)) -> dict[int, float]:
-    """Recall@k: the share of rows with a row of their class among their k nearest others.
+def _grouped(gallery: Points, query: Points | None) -> tuple[Points, NDArray[np.int64], NDArray[np.int64]]:
+    """Who asks, and everybody's group as a number; without groups nobody shares one, except a row with itself."""
+    asked = gallery if query is None else query
+    if gallery.groups is not None and asked.groups is not None:
+        numbers = np.unique(np.concatenate([gallery.groups, asked.groups]), return_inverse=True)[1]
+        return asked, numbers[: len(gallery.groups)], numbers[len(gallery.groups) :]
+    own = np.arange(len(gallery.embeddings))
+    return asked, own, own if query is None else np.full(len(query.embeddings), -1)
 
-    >>> square = np.array([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [0.0, 1.0]])
-    >>> recall(square, np.array([0, 0, 1, 1]), ks=(1, 2))
-    {1: 0.5, 2: 1.0}
-    """
-    labels = np.asarray(labels)
-    hits = labels[neighbours(embeddings, max(ks))] == labels[:, None]
-    return {k: float(hits[:, :k].any(axis=1).mean()) for k in ks}
+
+def _occurrences(values: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How often each entry of `of` occurs in `values`."""
+    kinds, counts = np.unique(values, return_counts=True)
+    place = np.minimum(np.searchsorted(kinds, of), len(kinds) - 1)
+    return np.where(kinds[place] == of, counts[place], 0)
+
+
+def _pairs_in_gallery(
+    labels: NDArray[np.int64], groups: NDArray[np.int64], asked_labels: NDArray[np.int64], asked_groups: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """How many rows of the gallery have both the label and the group of each query."""
+    span = int(max(groups.max(), asked_groups.max())) + 2
+    return _occurrences(labels * span + groups, asked_labels * span + asked_groups)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
@@ -15,6 +14,7 @@ import safetensors.torch
 from torch import Tensor
 
 from obdsd.errors import InputError
+from obdsd.files import replacing, write_json
 from obdsd.method.checks import refuse, require
 from obdsd.models.architecture import LARGEST_IMAGE, Architecture, check_choice, check_length
 from obdsd.models.backbones import FEATURES
@@ -30,24 +30,9 @@ def write(folder: Path, architecture: Architecture, preprocessing: Preprocessing
     images = None if preprocessing is None else asdict(preprocessing)
     record = {"format": FORMAT, **asdict(architecture), "preprocessing": images, "versions": versions}
     on_cpu = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / "model.safetensors", safetensors.torch.save(on_cpu))
-        _replace(folder / "model.json", (json.dumps(record, indent=2) + "\n").encode())
-    except OSError as failure:
-        raise InputError(f"{folder}: the model cannot be written there ({failure.strerror}); choose another folder") from failure
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(folder / "model.safetensors") as file:
+        file.write(safetensors.torch.save(on_cpu))
+    write_json(folder / "model.json", record)
 
 
 def read(folder: Path) -> tuple[Architecture, Preprocessing | None, dict[str, Tensor]]:

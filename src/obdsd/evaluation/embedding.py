@@ -1,0 +1,56 @@
+"""From a model and a data set to rows, in the order of the data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from obdsd.errors import InputError
+
+
+@runtime_checkable
+class Labelled(Sized, Protocol):
+    """A map-style data set of (tensor, label, index)."""
+
+    def __getitem__(self, index: int) -> tuple[Any, int, int]: ...
+
+
+def embed(
+    model: nn.Module,
+    items: Labelled,
+    *,
+    batch_size: int = 128,
+    workers: int = 0,
+    device: torch.device | str = "cpu",
+    advance: Callable[[int], None] = lambda count: None,
+) -> Float[np.ndarray, "n d"]:
+    """The model's rows for all items, float32, in their order; the model sees them in eval mode and is left in the mode it was in.
+
+    `advance` is told how many items each batch held.
+    """
+    if not len(items):
+        raise InputError("items: there is nothing to embed; check the data")
+    loader: DataLoader[Any] = DataLoader(items, batch_size, num_workers=workers, pin_memory=torch.device(device).type == "cuda")  # type: ignore[arg-type]
+    was_training = model.training
+    model.eval()
+    rows: np.ndarray | None = None
+    done = 0
+    try:
+        with torch.inference_mode():
+            for inputs, *_ in loader:
+                found: Tensor = model(inputs.to(device, non_blocking=True)).float().cpu()
+                if rows is None:
+                    rows = np.empty((len(items), found.shape[1]), dtype=np.float32)
+                rows[done : done + len(found)] = found.numpy()
+                done += len(found)
+                advance(len(found))
+    finally:
+        model.train(was_training)
+    assert rows is not None
+    return rows

@@ -1,0 +1,41 @@
+"""Files that are whole or not there: the one way in which this project writes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from obdsd.errors import InputError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A new file to write, which takes the place of `path` once it is complete and on the disk.
+
+    If anything fails before that, a full disk or a kill, what was at `path` stays as it was. Folders are made as needed.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as failure:
+        reason = failure.strerror or str(failure)
+        raise InputError(f"{path}: cannot be written ({reason}); make room or choose another place, nothing there was changed") from failure
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Indented JSON that every reader takes: no NaN, no Infinity."""
+    text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
+    with replacing(path) as file:
+        file.write(f"{text}\n".encode())
