@@ -12,6 +12,7 @@ import pytest
 
 import obdsd
 from obdsd import cli
+from obdsd.cli import info
 from obdsd.errors import InputError
 
 SOURCE = str(Path(obdsd.__file__).parent.parent)  # these files, whatever is installed
@@ -98,6 +99,8 @@ def test_debug_adds_the_traceback():
 
 
 class Fails:
+    """In the place of a command's `run`."""
+
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
@@ -119,12 +122,12 @@ class Fails:
     ids=["input", "file", "ctrl-c"],
 )
 def test_what_a_command_raises_becomes_an_exit_code(monkeypatch, capsys, error, code, printed):
-    monkeypatch.setitem(cli.COMMANDS, "info", cli.COMMANDS["info"]._replace(run=Fails(error)))
+    monkeypatch.setattr(info, "run", Fails(error))
     assert cli.main(["info"]) == code
     assert capsys.readouterr().err == printed
 
 
 def test_a_defect_is_not_taken_for_a_mistake(monkeypatch):
-    monkeypatch.setitem(cli.COMMANDS, "info", cli.COMMANDS["info"]._replace(run=Fails(ZeroDivisionError("ours"))))
+    monkeypatch.setattr(info, "run", Fails(ZeroDivisionError("ours")))
     with pytest.raises(ZeroDivisionError, match="ours"):
         cli.main(["info"])

@@ -1,20 +1,18 @@
-"""The command line. Thin: a command imports what it needs only when it runs, so that --help is instant."""
+"""The command line. Thin: a command is a module of this room, imported only when it runs, so that --help is instant."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import json
-import os
-import platform
+import importlib
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
+import docstring_parser
 from jsonargparse import ArgumentError, ArgumentParser
 
 from obdsd import __version__
@@ -45,8 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Command(NamedTuple):
+    """Its options, the module of this room whose `run` takes them, and a line of help."""
+
     options: Any
-    run: Callable[[Any], None]
+    module: str
     summary: str
 
 
@@ -58,7 +58,7 @@ def _run(parser: ArgumentParser, arguments: Sequence[str]) -> int:
     command = COMMANDS[chosen.command]
     fields = chosen[chosen.command].as_dict()
     fields.pop("debug")
-    command.run(command.options(**fields))
+    importlib.import_module(f"{__name__}.{command.module}").run(command.options(**fields))
     return DONE
 
 
@@ -82,11 +82,20 @@ def _parser() -> ArgumentParser:
     subcommands = parser.add_subcommands(required=False, dest="command", description="obdsd COMMAND --help tells more.")
     for name, command in COMMANDS.items():
         subparser = ArgumentParser(description=command.summary, exit_on_error=False)
-        subparser.add_class_arguments(command.options, as_positional=True)
+        optional = {field.name for field in dataclasses.fields(command.options) if _is_optional_word(field)}
+        subparser.add_class_arguments(command.options, as_positional=True, skip=optional)
+        for parameter in docstring_parser.parse(command.options.__doc__).params:
+            if parameter.arg_name in optional:
+                subparser.add_argument(parameter.arg_name, nargs="?", help=parameter.description)
         subcommands.add_subcommand(name, subparser, help=command.summary)
         _add_debug(subparser)
     _add_debug(parser)
     return parser
+
+
+def _is_optional_word(field: dataclasses.Field[Any]) -> bool:
+    """A field that stands without a dash and may be left out."""
+    return not field.kw_only and field.default is not dataclasses.MISSING
 
 
 def _add_debug(parser: ArgumentParser) -> None:
@@ -125,69 +134,7 @@ def _suggestion(arguments: Sequence[str], message: str) -> str:
     return ""
 
 
-def _info(options: InfoOptions) -> None:
-    import torch
-
-    accelerator = torch.accelerator.current_accelerator(check_available=True) if hasattr(torch, "accelerator") else None
-    facts = {
-        "obdsd": __version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cores": os.cpu_count(),
-        "threads of torch": torch.get_num_threads(),
-        "accelerator": str(accelerator or "none (CPU)"),
-        **{
-            name: _version_or_missing(name)
-            for name in ("torch", "torchvision", "timm", "pytorch-metric-learning", "lightning", "faiss-cpu")
-        },
-    }
-    if options.format == "json":
-        print(json.dumps(facts, indent=2))
-        return
-    width = max(map(len, facts))
-    for name, fact in facts.items():
-        print(f"{name:{width}}  {fact}")
-
-
-def _version_or_missing(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
-
-
-def _data(options: DataOptions) -> None:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from obdsd.data import open_data
-    from obdsd.data.check import check
-
-    problems = []
-    try:
-        collection = open_data(
-            options.data, seed=options.seed, test_fraction=options.test_fraction, allow_incomplete=options.allow_incomplete
-        )
-    except InputError as incomplete:
-        # A benchmark that is not complete is read all the same, to name everything that is wrong at once.
-        collection = open_data(options.data, seed=options.seed, test_fraction=options.test_fraction, allow_incomplete=True)
-        problems.append(f"incomplete: {incomplete}")
-    columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=sum(map(len, collection.parts.values())))
-        findings = check(collection, lambda count: progress.advance(task, count))
-    print(f"{'part':<8} {'classes':>8} {'items':>8} {'classes of one item':>20}")
-    for part in findings.parts:
-        print(f"{part.name:<8} {part.classes:>8,} {part.items:>8,} {part.singletons:>20,}")
-    problems += [f"unreadable: {line}" for line in findings.unreadable]
-    problems += [f"same content in training and test: {trained} = {tested}" for trained, tested in findings.crossing]
-    print(*(problems or ["no problem found"]), sep="\n")
-    if problems:
-        raise InputError(f"{options.data}: training on it would be wrong; mend the {len(problems)} problems listed")
-
-
 COMMANDS = {
-    "info": Command(InfoOptions, _info, "Show versions and devices, for bug reports."),
-    "data": Command(DataOptions, _data, "Check a collection before training on it: obdsd data check DATA."),
+    "info": Command(InfoOptions, "info", "Show versions and devices, for bug reports."),
+    "data": Command(DataOptions, "data", "Check a collection before training on it: obdsd data check DATA."),
 }

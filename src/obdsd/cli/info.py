@@ -1,0 +1,42 @@
+"""`obdsd info`."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+from obdsd import __version__
+from obdsd.options import InfoOptions
+
+
+def run(options: InfoOptions) -> None:
+    accelerator = torch.accelerator.current_accelerator(check_available=True) if hasattr(torch, "accelerator") else None
+    facts = {
+        "obdsd": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "threads of torch": torch.get_num_threads(),
+        "accelerator": str(accelerator or "none (CPU)"),
+        **{
+            name: _version_or_missing(name)
+            for name in ("torch", "torchvision", "timm", "pytorch-metric-learning", "lightning", "faiss-cpu")
+        },
+    }
+    if options.format == "json":
+        print(json.dumps(facts, indent=2))
+        return
+    width = max(map(len, facts))
+    for name, fact in facts.items():
+        print(f"{name:{width}}  {fact}")
+
+
+def _version_or_missing(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
