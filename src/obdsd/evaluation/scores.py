@@ -161,7 +161,7 @@ def _numbered(gallery: Points, asking: Points | None) -> tuple[Points, Points | 
         names, numbers = np.unique(np.concatenate([gallery.labels, asking.labels]), return_inverse=True)
         gallery, asking = gallery._replace(labels=numbers[: len(gallery.labels)]), asking._replace(labels=numbers[len(gallery.labels) :])
     if len(names) < 2:
-        raise InputError(f"labels hold one class ({names[0]!r}); retrieval needs 2 or more to tell apart")
+        raise InputError(f"labels hold one class ({str(names[0])!r}); retrieval needs 2 or more to tell apart")
     return gallery, asking, names
 
 

@@ -1,0 +1,242 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+from sklearn.metrics import adjusted_mutual_info_score
+
+from obdsd.errors import InputError
+from obdsd.evaluation import Points, clustering, evaluate, geometry, retrieval
+from tests.evaluation import brute_force
+from tests.oracles import slow
+
+
+def rows(count: int, dim: int, seed: int) -> np.ndarray:
+    return slow.unit_rows(count, dim, seed).double().numpy()
+
+
+def clustered(count: int, classes: int, dim: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Unit rows around class centres, near enough to each other for some mistakes."""
+    generator = np.random.default_rng(seed)
+    labels = generator.permutation(np.arange(count) % classes)
+    z = generator.standard_normal((classes, dim))[labels] + 1.2 * generator.standard_normal((count, dim))
+    return (z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32), labels
+
+
+def assert_same(scores, truth):
+    recall, precision, average = truth
+    assert scores.queries == len(precision)
+    assert scores.recall == {k: pytest.approx(np.mean(hits)) for k, hits in recall.items()}
+    assert scores.r_precision == pytest.approx(np.mean(precision))
+    assert scores.map_at_r == pytest.approx(np.mean(average))
+
+
+@given(st.integers(0, 10**6), st.booleans(), st.booleans())
+def test_metrics_are_those_of_the_definitions(seed, separate, grouped):
+    generator = np.random.default_rng(seed)
+    z, labels = rows(24, 3, seed), generator.integers(0, 6, 24)
+    groups = generator.integers(0, 3, 24) if grouped else None
+    query = None
+    if separate:
+        query = (rows(9, 3, seed + 1), generator.integers(0, 7, 9), generator.integers(0, 3, 9) if grouped else None)
+    truth = brute_force.metrics(z, labels, (1, 2, 5), query, groups)
+    assert_same(evaluate(z, labels, (1, 2, 5), query=query, groups=groups, clusters=False), truth)
+
+
+def test_hand_numbers_on_a_circle():
+    degrees = np.deg2rad([0, 10, 25, 45, 70, 100])
+    z = np.stack([np.cos(degrees), np.sin(degrees)], axis=1)
+    labels = np.array(["a", "a", "b", "b", "a", "b"])
+    scores = evaluate(z, labels, ks=(1, 2), clusters=False)
+    # 0→1 a | 1→0 a | 2→1 a, 3 b | 3→2 b | 4→3 b, 5 b | 5→4 a, 3 b
+    assert scores.recall == {1: pytest.approx(3 / 6), 2: pytest.approx(5 / 6)}
+    # R = 2: 0: a b | 1: a b | 2: a b | 3: b a | 4: b b | 5: a b
+    assert scores.r_precision == pytest.approx((1 + 1 + 1 + 1 + 0 + 1) / 2 / 6)
+    assert scores.map_at_r == pytest.approx((1 / 2 + 1 / 2 + 1 / 4 + 1 / 2 + 0 + 1 / 4) / 6)
+    assert scores.spectral_decay is None  # two directions leave none after the two largest
+
+
+def test_equal_to_pytorch_metric_learning():
+    z, labels = clustered(1500, 60, 16, seed=0)
+    names = {"precision_at_1": "recall", "r_precision": "r_precision", "mean_average_precision_at_r": "map_at_r"}
+    peer = AccuracyCalculator(include=tuple(names), k="max_bin_count", device=torch.device("cpu"))
+    theirs = peer.get_accuracy(torch.from_numpy(z), torch.from_numpy(labels))
+    ours = evaluate(z, labels)
+    assert 0.3 < ours.recall[1] < 0.95
+    for name, field in names.items():
+        value = ours.recall[1] if field == "recall" else getattr(ours, field)
+        assert value == pytest.approx(theirs[name], abs=1e-6)
+
+
+def test_equal_to_pytorch_metric_learning_with_a_separate_gallery():
+    z, labels = clustered(900, 40, 16, seed=1)
+    peer = AccuracyCalculator(include=("r_precision", "mean_average_precision_at_r"), k="max_bin_count", device=torch.device("cpu"))
+    theirs = peer.get_accuracy(*map(torch.from_numpy, (z[:300], labels[:300], z[300:], labels[300:])))
+    ours = evaluate(z[300:], labels[300:], query=(z[:300], labels[:300]))
+    assert ours.r_precision == pytest.approx(theirs["r_precision"], abs=1e-6)
+    assert ours.map_at_r == pytest.approx(theirs["mean_average_precision_at_r"], abs=1e-6)
+    assert ours.queries == 300
+
+
+@pytest.mark.parametrize("case", ["metrics0", "metrics1"])
+def test_the_published_codes_numbers(reference, case):
+    scores = evaluate(reference[f"{case}/features"], reference[f"{case}/labels"], ks=(1, 2, 4, 8, 10), clusters=False)
+    assert scores.recall == {k: pytest.approx(reference[f"{case}/recall@{k}"].item(), abs=1e-12) for k in scores.recall}
+    assert scores.density.ratio == pytest.approx(reference[f"{case}/dists@intra_over_inter"].item(), rel=1e-5)
+    assert scores.spectral_decay == pytest.approx(reference[f"{case}/rho_spectrum@3"].item(), rel=1e-4)
+
+
+def test_a_row_never_finds_itself_but_finds_its_copies():
+    z = np.repeat(np.eye(4), 2, axis=0)  # four directions, each twice
+    assert evaluate(z, np.repeat(np.arange(4), 2), ks=(1,), clusters=False).recall == {1: 1.0}
+    assert evaluate(z, np.tile(np.arange(4), 2), ks=(1,), clusters=False).recall == {1: 0.0}
+    alike = np.tile(np.eye(4)[:1], (40, 1))  # all the same: a row's own place in the list is anywhere, or nowhere
+    assert 0 <= evaluate(alike, np.arange(40) % 2, ks=(1,), clusters=False).recall[1] <= 1
+
+
+def test_a_query_with_nothing_to_find_does_not_count():
+    z, labels = rows(7, 3, seed=2), np.array([0, 0, 1, 1, 1, 2, 3])
+    scores = evaluate(z, labels, ks=(1,), details=True, clusters=False)
+    assert (scores.queries, scores.lone_queries) == (5, 2)
+    assert scores.per_query.counted.tolist() == [True] * 5 + [False] * 2
+    assert scores.per_class.labels.tolist() == [0, 1]
+    assert scores.per_class.queries.tolist() == [2, 3]
+
+
+def test_details_average_to_the_scores():
+    z, labels = clustered(200, 11, 4, seed=3)
+    scores = evaluate(z, labels + 100, details=True, clusters=False)
+    for name in ("r_precision", "map_at_r"):
+        queries, classes = getattr(scores.per_query, name), getattr(scores.per_class, name)
+        assert queries.mean() == pytest.approx(getattr(scores, name))
+        assert classes.tolist() == pytest.approx([queries[labels == c].mean() for c in range(11)])
+    assert scores.per_class.labels.tolist() == [100 + c for c in range(11)]
+    for k, value in scores.recall.items():
+        assert scores.per_query.recall[k].mean() == pytest.approx(value)
+        assert np.average(scores.per_class.recall[k], weights=scores.per_class.queries) == pytest.approx(value)
+    assert evaluate(z, labels, clusters=False).per_query is None
+
+
+def test_the_same_numbers_for_any_chunk_also_with_ties(monkeypatch):
+    generator = np.random.default_rng(4)
+    z, labels = generator.choice([-0.5, 0.5], (300, 4)), generator.integers(0, 9, 300)  # 16 directions: ties everywhere
+    whole = evaluate(z, labels, seed=5, details=True)
+    monkeypatch.setattr(retrieval, "CHUNK_ENTRIES", 1)
+    chunked = evaluate(z, labels, seed=5, details=True)
+    assert whole.as_dict() == chunked.as_dict()
+    assert (whole.per_query.map_at_r == chunked.per_query.map_at_r).all()
+
+
+def test_arrays_tensors_lists_text_and_lengths_make_no_difference():
+    z, labels = clustered(90, 6, 5, seed=6)
+    expected = evaluate(z, labels).as_dict()
+    assert evaluate(torch.from_numpy(z).requires_grad_(), torch.from_numpy(labels)).as_dict() == expected
+    assert evaluate(z.tolist(), [f"class {c}" for c in labels]).as_dict() == expected
+    longer = evaluate(z * np.linspace(1, 900, 90)[:, None], labels.astype(float)).as_dict()
+    assert longer["map_at_r"] == pytest.approx(expected["map_at_r"])
+    assert longer["density"] == pytest.approx(expected["density"], rel=1e-6)
+
+
+def test_clusters_are_seeded_and_perfect_where_classes_are_apart():
+    z, labels = clustered(400, 8, 12, seed=7)
+    first, again = evaluate(z, labels, seed=3), evaluate(z, labels, seed=3)
+    assert (first.nmi, first.ami) == (again.nmi, again.ami)
+    starts = {evaluate(z, labels, seed=seed).nmi for seed in range(5)}
+    assert len(starts) > 1
+    apart = np.eye(5)[np.arange(100) % 5] + 0.01 * rows(100, 5, 0)
+    scores = evaluate(apart, np.arange(100) % 5, restarts=10)
+    assert (scores.nmi, scores.ami) == (pytest.approx(1.0), pytest.approx(1.0))
+
+
+def test_more_restarts_never_worsen_the_objective():
+    z, _ = clustered(300, 20, 8, seed=8)
+
+    def objective(restarts):
+        found = clustering.kmeans(z, 20, seed=0, restarts=restarts)
+        centres = np.stack([z[found == c].mean(axis=0) for c in range(20)])
+        return np.square(z - centres[found]).sum()
+
+    assert objective(8) < objective(1)
+
+
+def test_nmi_by_its_formula():
+    generator = np.random.default_rng(9)
+    labels, found = generator.integers(0, 4, 60), generator.integers(0, 5, 60)
+    joint = np.zeros((4, 5))
+    for c, w in zip(labels, found, strict=True):
+        joint[c, w] += 1 / 60
+    information = sum(
+        joint[c, w] * np.log(joint[c, w] / joint[c].sum() / joint[:, w].sum())
+        for c, w in itertools.product(range(4), range(5))
+        if joint[c, w]
+    )
+    entropies = [-sum(p * np.log(p) for p in side if p) for side in (joint.sum(axis=0), joint.sum(axis=1))]
+    assert clustering.nmi(labels, found) == pytest.approx(2 * information / sum(entropies))
+
+
+@given(st.integers(0, 10**6), st.integers(2, 9), st.integers(2, 40))
+def test_ami_is_sklearns(seed, classes, clusters):
+    generator = np.random.default_rng(seed)
+    labels = np.r_[0, 1, generator.integers(0, classes, 58)]
+    found = np.r_[0, 1, generator.integers(0, clusters, 58)]
+    assert clustering.ami(labels, found) == pytest.approx(adjusted_mutual_info_score(labels, found), abs=1e-9)
+
+
+def test_clusters_and_geometry_of_query_and_gallery_are_those_of_both():
+    z, labels = clustered(120, 6, 5, seed=10)
+    apart = evaluate(z[:80], labels[:80], query=Points(z[80:], labels[80:]))
+    both = geometry.density(z, labels)
+    assert (apart.density.intra, apart.density.inter) == (pytest.approx(both.intra), pytest.approx(both.inter))
+    assert apart.nmi == pytest.approx(evaluate(z, labels).nmi, abs=0.05)
+
+
+def test_progress_is_told():
+    told = []
+    evaluate(*clustered(50, 5, 4, seed=11), progress=lambda *words: told.append(words))
+    assert told[0] == ("search", 0, 50)
+    assert told[-1] == ("clustering", 1, 1)
+    assert ("search", 50, 50) in told
+
+
+GOOD, LABELS = np.eye(4), [0, 0, 1, 1]
+BAD = [
+    (lambda: evaluate(GOOD, None), r"labels=None must be given; pass one for each of the 4 embeddings"),
+    (lambda: evaluate(GOOD, [0, 0, 1]), r"labels of shape \(3,\) must have one entry for each of the 4 embeddings"),
+    (lambda: evaluate(GOOD, [0, 0.5, 1, 1]), "labels must be whole numbers or text, found float64 with fractions or NaN"),
+    (lambda: evaluate(GOOD, LABELS, groups=[1]), r"groups of shape \(1,\) must have one entry"),
+    (lambda: evaluate(GOOD, LABELS), r"ks=\(1, 2, 4, 8\): 8 is more than the 3 rows that can be found; ask for fewer"),
+    (lambda: evaluate(GOOD, LABELS, ks=(0,)), r"ks=\(0,\) must be positive whole numbers; try \(1, 2, 4, 8\)"),
+    (lambda: evaluate(GOOD, LABELS, ks=()), r"ks=\(\) must be positive whole numbers"),
+    (lambda: evaluate(GOOD, LABELS, ks=(1.5,)), r"ks=\(1.5,\) must be positive whole numbers"),
+    (lambda: evaluate(GOOD, [7] * 4), r"labels hold one class \('7'\); retrieval needs 2 or more"),
+    (lambda: evaluate(GOOD, [0, 1, 2, 3], ks=(1,)), "labels: no query has another row of its class to find"),
+    (lambda: evaluate(np.diag([1, np.nan, 1, 1]), LABELS), "embeddings: 1 rows hold NaN or infinite entries, the first is row 1"),
+    (lambda: evaluate(np.diag([1, 1, 1, np.inf]), LABELS), "1 rows hold NaN or infinite entries, the first is row 3"),
+    (lambda: evaluate(np.diag([1.0, 1, 0, 0]), LABELS), "2 rows hold only zeros, the first is row 2; remove or recompute them"),
+    (lambda: evaluate(np.ones(4), LABELS), r"embeddings of shape \(4,\) and type float64 must be numbers of shape \(items, dim\)"),
+    (lambda: evaluate(np.array([["a"]]), [0]), "must be numbers"),
+    (lambda: evaluate(GOOD, LABELS, query=(GOOD,)), r"query of 1 entries must be \(embeddings, labels\)"),
+    (lambda: evaluate(GOOD, LABELS, query=(np.eye(3), [0, 0, 1])), "query.embeddings of dim 3 must have the gallery's dim 4"),
+    (lambda: evaluate(GOOD, LABELS, query=(GOOD * 0, LABELS)), "query.embeddings: 4 rows hold only zeros"),
+    (lambda: evaluate(GOOD, LABELS, query=(GOOD, LABELS, LABELS)), "groups must be given for both query and gallery or for neither"),
+]
+
+
+@pytest.mark.usefixtures("as_shipped")
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_input_is_one_clear_line(call, message):
+    with pytest.raises(InputError, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_scores_as_json_have_no_infinity():
+    flat = np.eye(12)[:, :10]
+    flat[10:] = flat[:2]
+    flat = np.concatenate([flat, np.zeros((12, 1))], axis=1)  # an eleventh direction that nothing uses
+    scores = evaluate(flat, np.arange(12) % 6, ks=(1,))
+    assert scores.spectral_decay == np.inf
+    assert scores.as_dict()["spectral_decay"] is None
