@@ -51,6 +51,9 @@ class GlyphImages:
     def name(self, position: int) -> str:
         return self.names[position]
 
+    def stamp(self, positions: NDArray[np.int64]) -> bytes:
+        return self.pixels[positions].tobytes()
+
 
 def glyphs(cache: Path | None = None) -> Collection:
     """Letters as classes, 14 images of 32×32 each; rendered once, then read from `cache` (default: the user's cache folder)."""

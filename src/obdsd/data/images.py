@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from obdsd.errors import InputError
@@ -26,12 +30,24 @@ class ImageFiles:
         return len(self.paths)
 
     def name(self, position: int) -> str:
-        return self.paths[position]
+        """The path; crops of one image are told apart by their boxes."""
+        path, box = self.paths[position], self._box(position)
+        return path if box is None or self._uses[path] == 1 else f"{path} {box}"
 
     def read(self, position: int) -> Image.Image:
-        image = read_image(self.root / self.paths[position])
-        box = None if self.boxes is None else self.boxes[position]
+        image, box = read_image(self.root / self.paths[position]), self._box(position)
         return image if box is None else image.crop(box)
+
+    def _box(self, position: int) -> Box | None:
+        return None if self.boxes is None else self.boxes[position]
+
+    @cached_property
+    def _uses(self) -> Counter[str]:
+        return Counter(self.paths)
+
+    def stamp(self, positions: NDArray[np.int64]) -> bytes:
+        sizes = [os.path.getsize(path) if (path := self.root / self.paths[p]).exists() else -1 for p in positions]
+        return np.array(sizes, dtype=np.int64).tobytes() + repr(None if self.boxes is None else [self.boxes[p] for p in positions]).encode()
 
 
 def read_image(path: Path) -> Image.Image:

@@ -1,0 +1,32 @@
+"""`obdsd train`."""
+
+from __future__ import annotations
+
+import sys
+
+from obdsd.evaluation import Scores
+from obdsd.settings import TrainOptions
+from obdsd.training import train
+from obdsd.training.loop import run_path
+
+
+def run(options: TrainOptions) -> None:
+    try:
+        result = train(options)
+    except KeyboardInterrupt:
+        folder = run_path(options)
+        print(f"stopped; {folder} keeps the last finished epoch: the same command with --resume goes on from there", file=sys.stderr)
+        raise
+    print(f"test classes, {result.chosen_by} (epoch {result.epoch + 1} of {options.epochs}):")
+    print(_line("trained", result.scores))
+    for name, scores in (result.record["reference"] or {}).items():
+        recalls = "  ".join(f"R@{k} {100 * value:.2f} %" for k, value in scores["recall"].items())
+        print(f"  {name}, untrained: {recalls}  MAP@R {100 * scores['map_at_r']:.2f} %")
+    print(f"model: {result.folder / 'model'}")
+    print(f"scores: {result.folder / 'result.json'}")
+
+
+def _line(name: str, scores: Scores) -> str:
+    recalls = "  ".join(f"R@{k} {100 * value:.2f} %" for k, value in scores.recall.items())
+    assert scores.nmi is not None
+    return f"  {name}: {recalls}  MAP@R {100 * scores.map_at_r:.2f} %  NMI {100 * scores.nmi:.2f} %"

@@ -1,0 +1,154 @@
+"""Several settings, several seeds, one table: every run once, finished ones not repeated, interrupted ones continued."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from obdsd.errors import InputError
+from obdsd.experiments.statistics import Interval, class_interval, t_interval
+from obdsd.settings import TrainOptions
+from obdsd.training import train
+from obdsd.training.runs import OF_THE_MACHINE, read_mapping
+
+METRICS: dict[str, Callable[[Mapping[str, Any]], float]] = {
+    "recall@1": lambda result: next(iter(result["scores"]["recall"].values())),
+    "map@r": lambda result: result["scores"]["map_at_r"],
+    "nmi": lambda result: result["scores"]["nmi"],
+    "density": lambda result: result["train"]["density"],
+    "spectral decay": lambda result: np.nan if result["train"]["spectral_decay"] is None else result["train"]["spectral_decay"],
+}
+"""Read from a result; density and spectral decay are those of the training set, as in the paper."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One row of the table. Differences are to the baseline, paired by seed; the baseline itself has none."""
+
+    name: str
+    means: dict[str, Interval]
+    differences: dict[str, Interval] | None
+    over_classes: Interval | None  # recall@1, bootstrap over test classes
+    time_ratio: float
+    folders: list[Path]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What the runs came to; the first line is the baseline."""
+
+    lines: list[Line]
+    seeds: list[int]
+    data: str
+    epochs: str
+    reference: dict[str, float]  # recall@1 of the untrained features, where there are any
+
+
+def compare(rows: Mapping[str, TrainOptions], seeds: Sequence[int], out: Path, *, jobs: int = 1, show: bool = True) -> Comparison:
+    """Train each row with each seed, in `out/ROW/seed-N`, and compare all rows with the first.
+
+    Whatever is finished there already, with the same options, is read and not repeated; what was interrupted goes on.
+    """
+    plan = {
+        (name, seed): replace(options, seed=seed, out=str(out / name / f"seed-{seed}")) for seed in seeds for name, options in rows.items()
+    }
+    due = {key: todo for key, options in plan.items() if (todo := _left_to_do(options)) is not None}
+    for number, (name, seed) in enumerate(_carry_out(due, jobs, show), start=1):
+        _say(show, f"finished {number} of {len(due)}: {name}, seed {seed}")
+    return summarise(rows, seeds, out)
+
+
+def _left_to_do(options: TrainOptions) -> TrainOptions | None:
+    """The options to run with: anew, resumed, or None if the run is there."""
+    assert options.out is not None
+    folder = Path(options.out)
+    if not (folder / "config.yaml").exists():
+        return options
+    before = read_mapping(folder / "config.yaml")
+    for name, value in dataclasses.asdict(options).items():
+        if name not in OF_THE_MACHINE and before.get(name) != value:
+            raise InputError(f"{folder} holds a run with {name}={before.get(name)}, not {value}; choose another out or remove it")
+    return None if (folder / "result.json").exists() else replace(options, resume=True)
+
+
+def _carry_out(due: Mapping[tuple[str, int], TrainOptions], jobs: int, show: bool) -> Iterator[tuple[str, int]]:
+    if jobs == 1:
+        for number, (key, options) in enumerate(due.items(), start=1):
+            _say(show, f"run {number} of {len(due)}: {key[0]}, seed {key[1]}")
+            train(options, show=show)
+            yield key
+        return
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (threads,)) as pool:
+        under_way = {pool.submit(_train_quietly, options): key for key, options in due.items()}
+        try:
+            for future in as_completed(under_way):
+                future.result()
+                yield under_way[future]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _train_quietly(options: TrainOptions) -> None:
+    try:
+        train(options, show=False)
+    except InputError as fault:
+        raise InputError(f"{options.out}: {fault}") from None
+
+
+def _say(show: bool, text: str) -> None:
+    if show:
+        print(text, file=sys.stderr, flush=True)
+
+
+def summarise(rows: Mapping[str, TrainOptions], seeds: Sequence[int], out: Path) -> Comparison:
+    """The comparison of finished runs."""
+    results = {name: [_read(out / name / f"seed-{seed}") for seed in seeds] for name in rows}
+    baseline = next(iter(rows))
+    values = {
+        name: {metric: np.array([of(result) for result in found]) for metric, of in METRICS.items()} for name, found in results.items()
+    }
+    seconds = {name: np.array([result["seconds"] for result in found]) for name, found in results.items()}
+    lines = []
+    for name in rows:
+        differences, over_classes = None, None
+        if name != baseline:
+            differences = {metric: t_interval(values[name][metric] - values[baseline][metric]) for metric in METRICS}
+            over_classes = class_interval(*_class_differences(results[name], results[baseline]))
+        lines.append(
+            Line(
+                name=name,
+                means={metric: t_interval(values[name][metric]) for metric in METRICS},
+                differences=differences,
+                over_classes=over_classes,
+                time_ratio=float(np.median(seconds[name] / seconds[baseline])),
+                folders=[out / name / f"seed-{seed}" for seed in seeds],
+            )
+        )
+    first = results[baseline][0]
+    reference = {name: next(iter(scores["recall"].values())) for name, scores in (first["reference"] or {}).items()}
+    chosen = sorted({result["chosen_by"] for found in results.values() for result in found})
+    return Comparison(lines=lines, seeds=list(seeds), data=next(iter(rows.values())).data, epochs=", ".join(chosen), reference=reference)
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    return {**json.loads((folder / "result.json").read_text()), "per_class": json.loads((folder / "per_class.json").read_text())}
+
+
+def _class_differences(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Each class's mean over seeds of the difference of its recall, and its number of queries."""
+    recalls = [np.array([next(iter(result["per_class"]["recall"].values())) for result in side]) for side in (ours, theirs)]
+    return (recalls[0] - recalls[1]).mean(axis=0), np.array(ours[0]["per_class"]["queries"])

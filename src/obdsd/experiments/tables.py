@@ -1,0 +1,103 @@
+"""A comparison as a table for people, Markdown, CSV and JSON, and in plain words."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+from obdsd.experiments.compare import METRICS, Comparison, Line
+from obdsd.experiments.statistics import Interval
+from obdsd.files import replacing, write_json
+
+SHARES = ("recall@1", "map@r", "nmi")  # shown in percent
+HEADER = ["", *METRICS, "recall@1, difference", "over seeds", "over classes", "time"]
+
+
+def write_tables(comparison: Comparison, out: Path) -> None:
+    """`comparison.json`, `.csv` and `.md` in a folder."""
+    write_json(out / "comparison.json", _plain(comparison))
+    table = io.StringIO()
+    csv.writer(table).writerows([HEADER, *(cells(line) for line in comparison.lines)])
+    for name, text in (("comparison.csv", table.getvalue()), ("comparison.md", markdown(comparison))):
+        with replacing(out / name) as file:
+            file.write(text.encode())
+
+
+def cells(line: Line) -> list[str]:
+    """One row of the table: means, then the difference in Recall@1 with its two intervals, then the time ratio."""
+    means = [_number(metric, line.means[metric].mean) for metric in METRICS]
+    if line.differences is None:
+        return [line.name, *means, "", "", "", "1"]
+    gain = line.differences["recall@1"]
+    assert line.over_classes is not None
+    return [line.name, *means, f"{100 * gain.mean:+.2f}", _ends(gain), _ends(line.over_classes), f"{line.time_ratio:.2f}"]
+
+
+def text_table(comparison: Comparison) -> str:
+    """Aligned columns for a terminal."""
+    rows = [HEADER, *(cells(line) for line in comparison.lines)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
+    first, *rest = widths
+    return "\n".join("  ".join([row[0].ljust(first), *map(str.rjust, row[1:], rest)]).rstrip() for row in rows)
+
+
+def markdown(comparison: Comparison) -> str:
+    rows = [HEADER, ["---"] + ["---:"] * (len(HEADER) - 1), *(cells(line) for line in comparison.lines)]
+    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return f"{table}\n\n{caption(comparison)}\n\n{plain_words(comparison)}\n"
+
+
+def caption(comparison: Comparison) -> str:
+    n = len(comparison.seeds)
+    before = "".join(f" Recall@1 of {name}, untrained: {100 * value:.2f}." for name, value in comparison.reference.items())
+    return (
+        f"{comparison.data}, test classes, {comparison.epochs}; recall, MAP@R and NMI in percent, mean over {n} seeds; "
+        "density and spectral decay of the training set. Differences are paired by seed: 95 % t interval over seeds, bootstrap over test "
+        f"classes.{before}"
+    )
+
+
+def plain_words(comparison: Comparison) -> str:
+    """What the table says, a sentence a row."""
+    baseline = comparison.lines[0]
+    found = (
+        f"{baseline.name}: for {100 * baseline.means['recall@1'].mean:.1f} % of the test images the nearest other image is of their class."
+    )
+    return "\n".join([found, *(_sentence(line, baseline) for line in comparison.lines[1:])])
+
+
+def _sentence(line: Line, baseline: Line) -> str:
+    assert line.differences is not None
+    gain = line.differences["recall@1"]
+    said = f"{line.name}: {100 * line.means['recall@1'].mean:.1f} %, {100 * gain.mean:+.1f} points"
+    if math.isnan(gain.low):
+        return f"{said} with a single seed: no interval, no conclusion."
+    verdict = f"{'better' if gain.mean > 0 else 'worse'} than" if gain.tells_apart else "no difference can be told from"
+    return f"{said} (95 % interval {_ends(gain)}): {verdict} {baseline.name}."
+
+
+def _number(metric: str, value: float) -> str:
+    return f"{100 * value:.2f}" if metric in SHARES else f"{value:.3f}"
+
+
+def _ends(interval: Interval) -> str:
+    return "" if math.isnan(interval.low) else f"{100 * interval.low:+.2f} to {100 * interval.high:+.2f}"
+
+
+def _plain(value: Any) -> Any:
+    """Ready for JSON, which has no NaN: null instead."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Interval):
+        return _plain(value._asdict())
+    if isinstance(value, dict):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value

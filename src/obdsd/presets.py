@@ -1,0 +1,64 @@
+"""Settings by name: the paper's, for its benchmarks, and what fits data of other kinds. Imports no torch."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import replace
+from typing import Any
+
+from obdsd.errors import InputError
+from obdsd.settings import TrainOptions
+
+LOSSES: dict[str, dict[str, Any]] = {
+    "ms": {"loss": "multi-similarity"},
+    "margin": {"loss": "margin", "sampling": "distance"},
+    "r-margin": {"loss": "r-margin"},
+    "proxy-anchor": {"loss": "proxy-anchor"},
+}
+METHODS: dict[str, dict[str, Any]] = {
+    "": {"teacher": "none"},
+    "psd": {"teacher": "previous-epoch", "targets": "pairwise"},
+    "psd-constant": {"teacher": "previous-epoch", "targets": "pairwise", "ramp": "constant"},
+    "obd-sd": {"teacher": "previous-epoch", "targets": "batch-diffusion", "form": "symmetric"},
+    "obd-sd-softmax": {"teacher": "previous-epoch", "targets": "batch-diffusion", "form": "softmax"},
+    "mean-mix": {"teacher": "previous-epoch", "targets": "mean-mix"},
+    "uniform-mix": {"teacher": "previous-epoch", "targets": "uniform-mix"},
+}
+"""The last two are controls: what the walk does without its graph. (The third, a flatter teacher, is `targets=pairwise scale=1-omega`.)"""
+
+NAMES = [loss + (f"+{method}" if method else "") for loss in LOSSES for method in METHODS]
+
+DATA: dict[str, dict[str, Any]] = {
+    "cub200": {"epochs": 150, "weight": 1000.0, "omega": 0.3, "walk_temperature": 1.0},
+    "cars196": {"epochs": 150, "weight": 75.0, "omega": 0.99, "walk_temperature": 1.0},
+    "sop": {"epochs": 100, "weight": 100.0, "omega": 0.5, "walk_temperature": 0.005, "ks": "1,10,100"},
+    "inshop": {"epochs": 100, "weight": 100.0, "omega": 0.5, "walk_temperature": 0.005, "ks": "1,10,20,30"},  # SOP's: the paper has none
+    "glyphs": {"epochs": 20, "backbone": "tiny-conv", "lr": 1e-3, "crop": 0.7, "flip": False, "weight": 100.0},
+    "embeddings": {"epochs": 40, "backbone": "features", "head": "two-layer", "lr": 1e-4, "weight": 100.0},
+}
+
+
+def preset(name: str, data: str, **changes: Any) -> TrainOptions:
+    """The options of a training on `data` by a preset's name, with changes.
+
+    >>> preset("ms+obd-sd", "cars196:cars").omega
+    0.99
+    >>> preset("ms", "glyphs", epochs=3).teacher
+    'none'
+    """
+    return replace(TrainOptions(data, preset=name, **preset_settings(name, data)), **changes)
+
+
+def preset_settings(name: str, data: str) -> dict[str, Any]:
+    """What a preset sets for data of this kind; all else keeps its default, which is the paper's on CUB-200-2011."""
+    if name not in NAMES:
+        close = difflib.get_close_matches(name, NAMES, n=1)
+        raise InputError(f"preset={name!r} is not known; {f'did you mean {close[0]}?' if close else 'there are ' + ', '.join(NAMES)}")
+    loss, _, method = name.partition("+")
+    return {**DATA.get(data_kind(data), {}), **LOSSES[loss], **METHODS[method]}
+
+
+def data_kind(data: str) -> str:
+    """`cub200:/data/CUB` → `cub200`; the path of an embeddings file → `embeddings`."""
+    kind, colon, _ = data.partition(":")
+    return "embeddings" if not colon and kind != "glyphs" else kind

@@ -1,0 +1,241 @@
+"""The options of a training and of a comparison: the same names in Python, in YAML and on the command line. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from obdsd.errors import InputError
+
+Loss = Literal["multi-similarity", "margin", "r-margin", "proxy-anchor"]
+Teaching = Literal["none", "previous-epoch", "ema", "memory", "frozen"]
+TargetKind = Literal["pairwise", "batch-diffusion", "mean-mix", "uniform-mix"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to train.
+
+    Args:
+        epochs: Length of the training; an epoch is as many batches as the training set fills.
+        loss: The base loss, multi-similarity, margin, r-margin or proxy-anchor, or pml:NAME for any loss of pytorch-metric-learning.
+        miner: A miner of pytorch-metric-learning by its name, beside a pml: loss.
+        sampling: How margin draws its triplets.
+        teacher: Who teaches; previous-epoch is PSD and OBD-SD, none is the plain loss.
+        teacher_model: The model folder or run that teaches, for teacher=frozen (born again).
+        ema_decay: How slowly the ema teacher follows.
+        targets: What is taught; pairwise is PSD, batch-diffusion OBD-SD, the others are controls without a graph.
+        form: The paper's symmetric walk, or the published code's on softmax probabilities.
+        omega: Probability of continuing the walk, or the share that is mixed in by a control.
+        walk_temperature: Of the softmax form's transition matrix.
+        scale: Scales the cosines of pairwise targets; 1-omega is the third control.
+        weight: Final weight of the distillation (λ).
+        temperature: Of the distillation (τ).
+        ramp: Whether the weight grows linearly with the epochs or is constant.
+        backbone: A name of timm, tiny-conv, or features for data that are embeddings.
+        weights: imagenet (downloaded), offline (in a pip package), none, or a file; default by backbone.
+        pooling: How local features become one row.
+        head: The layers on the pooled features.
+        dim: Length of the embeddings; default 128, or that of the features if there is no head.
+        batchnorm: Whether BatchNorm keeps its statistics; default frozen with weights, else train.
+        size: Side of the images, if not the backbone's own.
+        batch_size: Items in a batch, which is also the manifold of the diffusion.
+        per_class: Items of a class in a batch.
+        replacement: Draw classes and items with replacement, as the published code does.
+        crop: The smallest share of an image that a random crop keeps; 1 keeps all.
+        flip: Mirror images at random.
+        label_noise: Share of training labels that are replaced by a wrong one, for experiments.
+        optimizer: The optimiser.
+        lr: Learning rate.
+        head_lr: Learning rate of the head, if another.
+        objective_lr: Learning rate of the loss's own parameters, if not the loss's usual one.
+        weight_decay: Weight decay of the model.
+        momentum: Of sgd.
+        schedule: How the learning rates change over the epochs.
+        lr_steps: Epochs at which schedule=steps multiplies the learning rates, as 200,250.
+        lr_gamma: What it multiplies them by.
+        warmup_epochs: Epochs over which the learning rates rise from 0.
+        head_only_epochs: First epochs in which the backbone stands still.
+        clip: Largest norm of the gradient; 0 does not clip.
+        micro_batch: Items that go through the model at once, for batches larger than memory; the gradient stays that of the whole batch.
+        precision: Of the model's forward pass.
+        channels_last: Store images with channels last, which is faster on some devices.
+        compile: Compile the model with torch.compile.
+        val_fraction: Share of the training classes that is held out to choose by.
+        val_fold: The i-th of k parts of the training classes is held out instead, as 0/5.
+        evaluate_every: Epochs between evaluations on held-out classes and of the training set's geometry; 0 only at the end.
+        test_every: Epochs between evaluations on test classes, for curves only; nothing is ever chosen by them.
+        patience: Evaluations without improvement on held-out classes after which training stops; 0 never stops early.
+        select: Which epoch's model is kept, the last or the best on held-out classes.
+        ks: Depths of Recall@K, as 1,2,4,8.
+        reference: Also score the untrained features and their PCA, where there is something pretrained.
+        split_seed: Splits the classes where the data give no split.
+        test_fraction: Share of the classes that test where the data give no split.
+        allow_incomplete: Accept a benchmark with missing classes or files.
+        device: cpu, cuda, mps or auto, which takes an accelerator if there is one.
+        workers: Processes that load images; default 0 for embeddings and glyphs, else one a core, at most 8.
+        logger: Also log to tensorboard, wandb or mlflow (pip install "obdsd[loggers]").
+    """
+
+    epochs: int = 150
+    loss: str = "multi-similarity"
+    miner: str | None = None
+    sampling: Literal["distance", "random", "semihard", "softhard", "regularised"] = "distance"
+    teacher: Teaching = "previous-epoch"
+    teacher_model: str | None = None
+    ema_decay: float = 0.999
+    targets: TargetKind = "batch-diffusion"
+    form: Literal["symmetric", "softmax"] = "symmetric"
+    omega: float = 0.3
+    walk_temperature: float = 1.0
+    scale: float = 1.0
+    weight: float = 1000.0
+    temperature: float = 1.0
+    ramp: Literal["linear", "constant"] = "linear"
+    backbone: str = "resnet50"
+    weights: str | None = None
+    pooling: Literal["avg", "avg+max", "token"] = "avg"
+    head: Literal["linear", "two-layer", "none"] = "linear"
+    dim: int | None = None
+    batchnorm: Literal["frozen", "train"] | None = None
+    size: int | None = None
+    batch_size: int = 112
+    per_class: int = 2
+    replacement: bool = False
+    crop: float = 0.08
+    flip: bool = True
+    label_noise: float = 0.0
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    lr: float = 1e-5
+    head_lr: float | None = None
+    objective_lr: float | None = None
+    weight_decay: float = 4e-4
+    momentum: float = 0.9
+    schedule: Literal["constant", "steps", "cosine"] = "constant"
+    lr_steps: str = ""
+    lr_gamma: float = 0.3
+    warmup_epochs: int = 0
+    head_only_epochs: int = 0
+    clip: float = 0.0
+    micro_batch: int = 0
+    precision: Literal["32", "bf16", "16"] = "32"
+    channels_last: bool = False
+    compile: bool = False
+    val_fraction: float = 0.0
+    val_fold: str | None = None
+    evaluate_every: int = 10
+    test_every: int = 0
+    patience: int = 0
+    select: Literal["last", "best"] = "last"
+    ks: str = "1,2,4,8"
+    reference: bool = True
+    split_seed: int = 0
+    test_fraction: float = 0.5
+    allow_incomplete: bool = False
+    device: str = "auto"
+    workers: int | None = None
+    logger: Literal["tensorboard", "wandb", "mlflow"] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            _require(getattr(self, name) >= 1, self, name, "must be 1 or more")
+        for name in ("lr", "head_lr", "objective_lr", "temperature", "walk_temperature", "scale", "lr_gamma"):
+            value = getattr(self, name)
+            _require(value is None or 0 < value < float("inf"), self, name, "must be a positive number")
+        for name in ("weight", "weight_decay", "clip", "warmup_epochs", "head_only_epochs", "micro_batch"):
+            _require(0 <= getattr(self, name) < float("inf"), self, name, "must be 0 or more")
+        for name in ("evaluate_every", "test_every", "patience"):
+            _require(getattr(self, name) >= 0, self, name, "must be 0 or more")
+        for name in ("label_noise", "val_fraction", "momentum", "ema_decay", "omega"):
+            _require(0 <= getattr(self, name) < 1, self, name, "must lie in [0, 1)")
+        _require(0 < self.crop <= 1, self, "crop", "must lie in (0, 1]")
+        _require(self.workers is None or self.workers >= 0, self, "workers", "must be 0 or more")
+        _require((self.schedule == "steps") == bool(self.steps), self, "lr_steps", f"and schedule={self.schedule} must go together")
+        _require(
+            (self.teacher == "frozen") == bool(self.teacher_model), self, "teacher_model", "goes with teacher=frozen, and only with it"
+        )
+        _require(self.miner is None or self.loss.startswith("pml:"), self, "miner", "goes with loss=pml:NAME only")
+        _require(not (self.val_fraction and self.val_fold), self, "val_fold", "and val_fraction are two ways; give one")
+        held_out = bool(self.val_fraction or self.val_fold)
+        for name, default in (("select", "last"), ("patience", 0)):
+            _require(held_out or getattr(self, name) == default, self, name, "needs held-out classes; add val_fraction=0.2")
+        _ = self.fold, self.depths
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """`lr_steps` as numbers."""
+        return _numbers(self, "lr_steps", "200,250")
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """`ks` as numbers."""
+        depths = _numbers(self, "ks", "1,2,4,8")
+        _require(bool(depths), self, "ks", "must hold a number; try 1,2,4,8")
+        return depths
+
+    @property
+    def fold(self) -> tuple[int, int] | None:
+        """`val_fold` as (i, k)."""
+        if self.val_fold is None:
+            return None
+        i, slash, k = self.val_fold.partition("/")
+        _require(bool(slash) and i.isdecimal() and k.isdecimal(), self, "val_fold", "must be I/K, as 0/5")
+        return int(i), int(k)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(Settings):
+    """Options of `obdsd train`.
+
+    Args:
+        data: The collection, NAME:PATH (cub200, cars196, sop, inshop, folder, manifest, embeddings), glyphs, or an embeddings file.
+        preset: Settings by name, a loss (ms, margin, r-margin, proxy-anchor) alone or with +psd, +obd-sd, +obd-sd-softmax or a control.
+        out: The run's folder; default runs/DATA-PRESET-SEED.
+        seed: Of everything random; the same seed gives the same run.
+        resume: Go on with the run in that folder, after its last finished epoch.
+    """
+
+    data: str = field(kw_only=False)
+    preset: str = "ms+obd-sd"
+    out: str | None = None
+    seed: int = 0
+    resume: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(Settings):
+    """Options of `obdsd compare`.
+
+    Args:
+        data: The collection, as for obdsd train.
+        presets: The presets to compare, as ms,ms+psd,ms+obd-sd; the first is the baseline.
+        rows: A YAML file of rows instead, NAME with its settings (and a preset to start from); the first is the baseline.
+        seeds: How many seeds each is trained with.
+        first_seed: The first of them; the others follow.
+        out: The folder of all runs and tables.
+        jobs: Runs at a time, each in a process with its share of the cores.
+    """
+
+    data: str = field(kw_only=False)
+    presets: str = "ms,ms+psd,ms+obd-sd"
+    rows: str | None = None
+    seeds: int = 5
+    first_seed: int = 0
+    out: str = "comparison"
+    jobs: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("seeds", "jobs"):
+            _require(getattr(self, name) >= 1, self, name, "must be 1 or more")
+
+
+def _require(ok: bool, options: object, name: str, rule: str) -> None:
+    if not ok:
+        raise InputError(f"{name}={getattr(options, name)} {rule}")
+
+
+def _numbers(options: object, name: str, example: str) -> tuple[int, ...]:
+    words = [word.strip() for word in getattr(options, name).split(",") if word.strip()]
+    _require(all(word.isdecimal() and int(word) > 0 for word in words), options, name, f"must be whole numbers with commas, as {example}")
+    return tuple(map(int, words))

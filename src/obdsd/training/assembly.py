@@ -1,0 +1,179 @@
+"""From options to the parts of a training: data, model, objective, teacher, targets, optimiser."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from pytorch_metric_learning import losses, miners
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from obdsd import objectives
+from obdsd.data import Collection, Part, open_data
+from obdsd.data.batches import ClassBatches
+from obdsd.data.embeddings import Rows
+from obdsd.data.glyphs import GlyphImages
+from obdsd.data.noise import flip_labels
+from obdsd.data.transforms import Augmented, training_transform
+from obdsd.errors import InputError
+from obdsd.method.distillation import SelfDistillation
+from obdsd.method.targets import BatchDiffusion, MeanMix, PairwiseTargets, Targets, UniformMix
+from obdsd.method.teachers import EMATeacher, FrozenTeacher, MemoryTeacher, PreviousEpochTeacher, Teacher
+from obdsd.models import FEATURES, Embedder, open_model
+from obdsd.objectives.losses import Objective
+from obdsd.settings import Settings, TrainOptions
+
+
+def collection_of(options: TrainOptions) -> Collection:
+    """The data with classes held out and training labels spoilt as asked."""
+    collection = open_data(
+        options.data, seed=options.split_seed, test_fraction=options.test_fraction, allow_incomplete=options.allow_incomplete
+    )
+    if options.val_fraction or options.fold:
+        collection = collection.hold_out(fraction=options.val_fraction or None, fold=options.fold, seed=options.split_seed)
+    if options.label_noise:
+        train = collection["train"]
+        noisy = train.replace(labels=flip_labels(train.labels, options.label_noise, options.seed))
+        collection = replace(collection, parts={**collection.parts, "train": noisy})
+    return collection
+
+
+def model_of(options: TrainOptions, collection: Collection) -> Embedder:
+    rows = collection.kind == "embeddings"
+    if rows != (options.backbone == FEATURES):
+        remedy = f"use backbone={FEATURES}" if rows else "use a backbone for images, as tiny-conv or resnet50"
+        raise InputError(f"backbone={options.backbone} does not take {collection.kind}; {remedy}")
+    return Embedder(
+        options.backbone,
+        dim=options.dim,
+        pooling=options.pooling,
+        head=options.head,
+        batchnorm=options.batchnorm,
+        weights=options.weights,
+        features=len(collection["train"][0][0]) if rows else None,
+        size=options.size,
+        seed=options.seed,
+    )
+
+
+def objective_of(options: TrainOptions, classes: int, dim: int) -> Objective:
+    name = options.loss
+    if name == "multi-similarity":
+        return objectives.multi_similarity()
+    if name == "margin":
+        return objectives.margin(classes, sampling=options.sampling, seed=options.seed)
+    if name == "r-margin":
+        return objectives.r_margin(classes, seed=options.seed)
+    if name == "proxy-anchor":
+        return objectives.proxy_anchor(classes, dim, seed=options.seed)
+    if name.startswith("pml:"):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(options.seed)
+            loss = _from_library(losses, "loss", name.removeprefix("pml:"), {"num_classes": classes, "embedding_size": dim})
+            miner = None if options.miner is None else _from_library(miners, "miner", options.miner, {})
+        return objectives.from_pml(loss, miner)
+    known = ["multi-similarity", "margin", "r-margin", "proxy-anchor", "pml:NAME"]
+    close = difflib.get_close_matches(name, known, n=1)
+    raise InputError(f"loss={name} is not known; {f'did you mean {close[0]}?' if close else 'there are ' + ', '.join(known)}")
+
+
+def _from_library(library: Any, field: str, name: str, sizes: dict[str, int]) -> nn.Module:
+    """A loss or miner of pytorch-metric-learning by its class name, with its defaults and the sizes that it asks for."""
+    kinds: dict[str, Any] = {key: kind for key, kind in vars(library).items() if inspect.isclass(kind)}
+    if name not in kinds:
+        close = difflib.get_close_matches(name, kinds, n=1)
+        raise InputError(f"{field}={name} is not in pytorch-metric-learning; {f'did you mean {close[0]}?' if close else 'see its list'}")
+    wanted = inspect.signature(kinds[name]).parameters
+    try:
+        return kinds[name](**{key: size for key, size in sizes.items() if key in wanted})
+    except TypeError as fault:
+        raise InputError(f"{field}={name} needs arguments that have no option here ({fault}); train from Python with it") from fault
+
+
+def targets_of(settings: Settings) -> Targets:
+    if settings.targets == "pairwise":
+        return PairwiseTargets(settings.scale)
+    if settings.targets == "mean-mix":
+        return MeanMix(settings.omega)
+    if settings.targets == "uniform-mix":
+        return UniformMix(settings.omega)
+    if settings.form == "softmax":
+        return BatchDiffusion(settings.omega, "softmax", settings.walk_temperature)
+    return BatchDiffusion(settings.omega)
+
+
+def distillation_of(settings: Settings) -> SelfDistillation:
+    """The term beside the base loss; without a teacher its weight is 0."""
+    weight = 0.0 if settings.teacher == "none" else settings.weight
+    return SelfDistillation(weight, settings.temperature, targets_of(settings), settings.ramp)
+
+
+def teacher_of(options: TrainOptions, model: Embedder, items: int) -> Teacher:
+    if options.teacher == "previous-epoch":
+        return PreviousEpochTeacher(model)
+    if options.teacher == "ema":
+        return EMATeacher(model, options.ema_decay)
+    if options.teacher == "memory":
+        return MemoryTeacher(items, model.dim)
+    if options.teacher == "frozen":
+        assert options.teacher_model is not None
+        return FrozenTeacher(open_model(options.teacher_model))
+    return Teacher()  # none: every hook does nothing, and nobody asks it
+
+
+def optimizer_of(options: Settings, model: Embedder, objective: Objective) -> torch.optim.Optimizer:
+    """One group each for the backbone, the head and what the objective trains; `base_lr` is what the schedule multiplies."""
+    groups: list[dict[str, Any]] = [
+        {"params": list(model.backbone.parameters()), "lr": options.lr},
+        {"params": list(model.head.parameters()), "lr": options.head_lr or options.lr},
+    ]
+    for group in objective.parameter_groups():
+        groups.append({**group, "lr": options.objective_lr or group.get("lr", options.lr)})
+    groups = [{**group, "base_lr": group["lr"]} for group in groups if group["params"]]
+    if options.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=options.lr, weight_decay=options.weight_decay, momentum=options.momentum)
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[options.optimizer]
+    return kind(groups, lr=options.lr, weight_decay=options.weight_decay)
+
+
+class TrainingBatches:
+    """The batches of any epoch as (inputs, labels, indices), a function of seed and epoch."""
+
+    def __init__(self, options: TrainOptions, part: Part, model: Embedder) -> None:
+        self.sampler = ClassBatches(part.labels, options.batch_size, options.per_class, seed=options.seed, replacement=options.replacement)
+        self.rows: Tensor | None = None
+        self.labels = torch.from_numpy(part.labels)
+        if model.preprocessing is None:  # rows of a matrix: no item is read alone
+            assert isinstance(part.items, Rows)
+            self.rows = torch.from_numpy(part.items.matrix[part.positions])
+            return
+        images: Any = Augmented(part, training_transform(model.preprocessing, options.crop, options.flip), options.seed)
+        workers = loader_workers(options.workers, part)
+        self.loader: DataLoader[Any] = DataLoader(
+            images, batch_sampler=self.sampler, num_workers=workers, persistent_workers=workers > 0, pin_memory=torch.cuda.is_available()
+        )
+
+    def __len__(self) -> int:
+        return self.sampler.number
+
+    def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        self.sampler.set_epoch(epoch)
+        if self.rows is None:
+            yield from self.loader
+            return
+        for draws in self.sampler:
+            indices = torch.tensor([draw.item for draw in draws])
+            yield self.rows[indices], self.labels[indices], indices
+
+
+def loader_workers(asked: int | None, part: Part) -> int:
+    """Processes that load images: none where items are in memory, else one a core, at most 8."""
+    if asked is not None:
+        return asked
+    return 0 if isinstance(part.items, (Rows, GlyphImages)) else min(8, os.cpu_count() or 1)

@@ -1,0 +1,282 @@
+"""The training loop: the paper's algorithm on an engine that knows devices and precision."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.fabric import Fabric
+from torch import Tensor
+
+from obdsd.data import Collection
+from obdsd.data.fingerprint import fingerprint
+from obdsd.errors import InputError
+from obdsd.evaluation import Scores
+from obdsd.files import write_json
+from obdsd.models import TINY_CONV
+from obdsd.models.devices import choose_device
+from obdsd.settings import TrainOptions
+from obdsd.training import assembly
+from obdsd.training.display import Display, display_for
+from obdsd.training.gradient import ask, backward
+from obdsd.training.loggers import logger_of
+from obdsd.training.runs import RunFolder, RunResult, read_state, write_state
+from obdsd.training.schedule import lr_factor, set_learning_rates
+from obdsd.training.scoring import Scoring
+
+PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
+
+
+def train(options: TrainOptions, *, show: bool = True) -> RunResult:
+    """Train by the options and leave a run folder with a model folder in it.
+
+    Raises an `InputError` of one line for everything that is the user's to mend; the last finished epoch is then kept.
+    """
+    folder = RunFolder(run_path(options))
+    collection = assembly.collection_of(options)
+    training = Training(options, collection, folder)
+    data = {name: {"items": len(part), "fingerprint": fingerprint(part)} for name, part in collection.parts.items()}
+    if options.resume:
+        training.restore(folder.resume(options, data))
+    else:
+        folder.begin(options, data)
+    with display_for(show)(options.epochs, len(training.batches), training.progress.epoch + 1) as display:
+        training.run(display)
+        return training.finish(display)
+
+
+def run_path(options: TrainOptions) -> Path:
+    """Where the run's folder is: `out`, or a name made of data, preset and seed."""
+    if options.out is not None:
+        return Path(options.out)
+    name, _, path = options.data.partition(":")
+    return Path("runs") / f"{Path(path).stem or Path(name).stem}-{options.preset}-{options.seed}"
+
+
+@dataclass
+class Progress:
+    """How far a training is; with the weights, all its state."""
+
+    epoch: int = -1  # the last that is finished
+    best: float = -1.0
+    best_epoch: int = -1
+    stale: int = 0  # evaluations since the best
+    seconds: float = 0.0
+    evaluated: dict[str, Any] = field(default_factory=dict)
+
+
+class Training:
+    """Everything that a run consists of, and the steps that it takes."""
+
+    def __init__(self, options: TrainOptions, collection: Collection, folder: RunFolder) -> None:
+        self.options, self.folder, self.collection = options, folder, collection
+        device = choose_device(options.device)
+        if options.precision == "16" and device.type != "cuda":
+            raise InputError(f"precision=16 needs a GPU, device={device.type} has none; use bf16")
+        part = collection["train"]
+        self.fabric = Fabric(accelerator=device.type, devices=1, precision=PRECISIONS[options.precision])  # type: ignore[arg-type]
+        self.embedder = assembly.model_of(options, collection)
+        self._check_micro_batch()
+        self.batches = assembly.TrainingBatches(options, part, self.embedder)
+        self.objective = assembly.objective_of(options, len(part.class_names), self.embedder.dim).to(device)
+        self.distill = assembly.distillation_of(options)
+        optimizer = assembly.optimizer_of(options, self.embedder, self.objective)
+        self.teacher = assembly.teacher_of(options, self.embedder, len(part)).to(device)
+        if options.channels_last:
+            self.embedder.to(memory_format=torch.channels_last)
+        if options.compile:
+            self.embedder.compile()
+        self.model, self.optimizer = self.fabric.setup(self.embedder, optimizer)
+        self.scoring = Scoring(options, collection, self.embedder, device)
+        self.logger = logger_of(options.logger, folder.path)
+        self.progress = Progress()
+
+    def run(self, display: Display) -> None:
+        """All epochs that are left. After each, the teacher becomes the model as it then is."""
+        while self.progress.epoch + 1 < self.options.epochs and not self._out_of_patience():
+            epoch, start = self.progress.epoch + 1, time.perf_counter()
+            self.embedder.backbone.requires_grad_(epoch >= self.options.head_only_epochs)
+            loss, items = self._run_epoch(epoch, display)
+            self.teacher.update(self.embedder)
+            seconds = time.perf_counter() - start
+            self.progress.seconds += seconds
+            self.progress.epoch = epoch
+            line = {"epoch": epoch, "loss": loss, "seconds": round(seconds, 3), "items_per_second": round(items / seconds, 1)}
+            line |= self._evaluate(epoch)
+            self.folder.append(line)
+            write_state(self.folder.last, self._state())
+            display.epoch(line)
+            if self.logger is not None:
+                self.logger.log_metrics(_flat(line), step=epoch)
+
+    def _run_epoch(self, epoch: int, display: Display) -> tuple[dict[str, float], int]:
+        """One pass over the training set; the means of the loss's parts, and how many items went by."""
+        self.model.train()
+        sums: dict[str, Tensor] = {}
+        items = 0
+        for step, (inputs, labels, indices) in enumerate(self.batches.epoch(epoch)):
+            set_learning_rates(self.optimizer, lr_factor(self.options, epoch, (step + 1) / len(self.batches)))
+            torch.manual_seed(_seed_of(self.options.seed, epoch, step))  # for dropout
+            try:
+                parts = self._step(epoch, *self.fabric.to_device((inputs, labels, indices)))
+            except InputError as fault:
+                raise self._failure(epoch, step, str(fault), indices) from fault
+            for name, value in parts.items():
+                sums[name] = sums.get(name, torch.zeros_like(value)) + value
+            items += len(labels)
+            display.step(epoch, len(labels), {name: float(value) for name, value in parts.items()})
+        weight = self.distill.current_weight(epoch / self.options.epochs)
+        return {**{name: float(value) / len(self.batches) for name, value in sums.items()}, "weight": weight}, items
+
+    def _step(self, epoch: int, inputs: Tensor, labels: Tensor, indices: Tensor) -> dict[str, Tensor]:
+        """One step of the paper's algorithm (Eq. 7): base loss + τ²·(t/T)·λ·KL(refined targets of the teacher ‖ student)."""
+        options, progress = self.options, epoch / self.options.epochs
+        if options.channels_last and inputs.ndim == 4:
+            inputs = inputs.to(memory_format=torch.channels_last)
+        said = None
+        if self.distill.active(progress):
+            with self.fabric.autocast():
+                said = ask(self.teacher, inputs, indices, options.micro_batch)
+        parts: dict[str, Tensor] = {}
+
+        def loss_of(z: Tensor) -> Tensor:
+            base, distillation = self.objective(z, labels), self.distill(z, said, progress)
+            parts.update(base=base.detach(), distillation=distillation.detach())
+            if not all(map(torch.isfinite, parts.values())):
+                found = ", ".join(f"{name} {float(value):.4g}" for name, value in parts.items())
+                raise InputError(f"the loss is not finite ({found})")
+            return base + distillation
+
+        self.optimizer.zero_grad()
+        z = backward(self.model, inputs, loss_of, options.micro_batch, self.fabric.backward)
+        if options.clip:
+            self.fabric.clip_gradients(self.model, self.optimizer, max_norm=options.clip, error_if_nonfinite=False)
+        self.optimizer.step()
+        if options.teacher != "none":
+            self.teacher.observe(indices, z)
+            self.teacher.step(self.embedder)
+        return parts
+
+    def _evaluate(self, epoch: int) -> dict[str, Any]:
+        """What is due after this epoch: held-out classes and geometry, and for curves only the test classes."""
+        options, found = self.options, {}
+        last = epoch + 1 == options.epochs
+        if last or (options.evaluate_every and (epoch + 1) % options.evaluate_every == 0):
+            found["train"] = self.scoring.geometry()
+            if "val" in self.collection.parts:
+                scores = self.scoring.validation()
+                found["validation"] = scores.as_dict()
+                self._remember_best(epoch, scores)
+        if options.test_every and (epoch + 1) % options.test_every == 0:
+            found["test"] = self.scoring.test().as_dict()
+        self.progress.evaluated |= found
+        return found
+
+    def _remember_best(self, epoch: int, scores: Scores) -> None:
+        value = next(iter(scores.recall.values()))
+        self.progress.stale += 1
+        if value > self.progress.best:
+            self.progress.best, self.progress.best_epoch, self.progress.stale = value, epoch, 0
+            if self.options.select == "best":
+                write_state(self.folder.best, {"model": self.embedder.state_dict()})
+
+    def _out_of_patience(self) -> bool:
+        return 0 < self.options.patience <= self.progress.stale
+
+    def finish(self, display: Display) -> RunResult:
+        """Keep the chosen epoch's model, score it on the test classes, and write the result."""
+        chosen, by = self.progress.epoch, "last epoch"
+        if self.options.select == "best":
+            chosen, by = self.progress.best_epoch, "best on held-out classes"
+            self.embedder.load_state_dict(read_state(self.folder.best)["model"])
+        display.say("scoring the test classes")
+        scores = self.scoring.test(clusters=True, details=True)
+        assert scores.per_class is not None
+        self.embedder.save(self.folder.path / "model")
+        record = {
+            "scores": scores.as_dict(),
+            "epoch": chosen,
+            "chosen_by": by,
+            "train": self.scoring.geometry(),
+            "validation": self.progress.evaluated.get("validation"),
+            "reference": self._reference(display),
+            "seconds": round(self.progress.seconds, 3),
+            "seed": self.options.seed,
+            "preset": self.options.preset,
+            "threads": torch.get_num_threads(),
+            "device": self.fabric.device.type,
+        }
+        per_class = {
+            "labels": [str(label) for label in scores.per_class.labels],
+            "queries": scores.per_class.queries.tolist(),
+            "recall": {str(k): np.round(values, 6).tolist() for k, values in scores.per_class.recall.items()},
+            "map_at_r": np.round(scores.per_class.map_at_r, 6).tolist(),
+        }
+        write_json(self.folder.path / "per_class.json", per_class)
+        write_json(self.folder.result_file, record)
+        return RunResult(folder=self.folder.path, options=self.options, scores=scores, epoch=chosen, chosen_by=by, record=record)
+
+    def _reference(self, display: Display) -> dict[str, Any] | None:
+        """What the user had before: only where something was pretrained."""
+        default = "none" if self.options.backbone == TINY_CONV else "imagenet"
+        pretrained = self.embedder.preprocessing is None or (self.options.weights or default) != "none"
+        if not (self.options.reference and pretrained):
+            return None
+        display.say("scoring the untrained features")
+        return {name: scores.as_dict() for name, scores in self.scoring.reference().items()}
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            **vars(self.progress),
+            "model": self.embedder.state_dict(),
+            "objective": self.objective.state_dict(),
+            "teacher": self.teacher.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        if state is None:
+            return
+        try:
+            for name in ("model", "objective", "teacher", "optimizer"):
+                part = self.embedder if name == "model" else getattr(self, name)
+                part.load_state_dict(state.pop(name))
+            self.progress = Progress(**state)
+        except (RuntimeError, KeyError, ValueError, TypeError) as mismatch:
+            first = " ".join(str(mismatch).split())[:160]
+            raise InputError(f"{self.folder.last}: is of another model or optimiser ({first}); begin a new run") from mismatch
+
+    def _failure(self, epoch: int, step: int, fault: str, indices: Tensor) -> InputError:
+        """The one line for a step that cannot be taken; the batch's items go to a file."""
+        path = self.folder.path / "failure.json"
+        write_json(path, {"epoch": epoch, "step": step, "fault": fault, "indices": indices.tolist(), "lr": self.options.lr})
+        return InputError(
+            f"epoch {epoch}, step {step}: {fault}; stopped before the update, the batch's items are in {path}; try a smaller lr"
+        )
+
+    def _check_micro_batch(self) -> None:
+        batch_statistics = self.embedder.architecture.batchnorm == "train" and any(
+            isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in self.embedder.modules()
+        )
+        if self.options.micro_batch and batch_statistics:
+            raise InputError(f"micro_batch={self.options.micro_batch} would change BatchNorm's statistics; use batchnorm=frozen with it")
+
+
+def _seed_of(*place: int) -> int:
+    return int.from_bytes(hashlib.blake2b(repr(place).encode(), digest_size=7).digest(), "little")
+
+
+def _flat(line: dict[str, Any], prefix: str = "") -> dict[str, float]:
+    """Nested numbers as `validation/recall/1`, for loggers."""
+    found: dict[str, float] = {}
+    for name, value in line.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{prefix}{name}/")
+        elif isinstance(value, (int, float)):
+            found[prefix + name] = value
+    return found

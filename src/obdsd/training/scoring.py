@@ -1,0 +1,98 @@
+"""What a training is judged by: held-out classes, test classes, the training set's geometry, and what there was before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from obdsd.data import Collection, Part
+from obdsd.data.embeddings import Rows
+from obdsd.data.transforms import evaluation_transform
+from obdsd.evaluation import Points, Scores, evaluate
+from obdsd.evaluation.embedding import embed
+from obdsd.evaluation.geometry import density, spectral_decay
+from obdsd.models import Embedder
+from obdsd.settings import TrainOptions
+from obdsd.training.assembly import loader_workers
+
+
+class Scoring:
+    """Embeds the parts of a collection with the model as it stands and scores them."""
+
+    def __init__(self, options: TrainOptions, collection: Collection, model: Embedder, device: torch.device) -> None:
+        self.options, self.collection, self.model, self.device = options, collection, model, device
+
+    def validation(self) -> Scores:
+        return self._scores(self._points(self._rows, "val"), clusters=False)
+
+    def test(self, clusters: bool = False, details: bool = False) -> Scores:
+        return self._scores(*self._test_points(self._rows), clusters=clusters, details=details)
+
+    def geometry(self) -> dict[str, float | None]:
+        """Density and spectral decay of the training set, as in the paper."""
+        part = self.collection["train"]
+        rows = self._rows(part)
+        spread, decay = density(rows, part.labels), spectral_decay(rows) if min(rows.shape) > 2 else None
+        finite = decay if decay is not None and np.isfinite(decay) else None
+        return {"density": spread.ratio, "intra": spread.intra, "inter": spread.inter, "spectral_decay": finite}
+
+    def reference(self) -> Mapping[str, Scores]:
+        """The test classes by the features that training starts from, and by their PCA to the embeddings' length."""
+        features = {name: self._features(part) for name, part in self.collection.parts.items() if name != "val"}
+        found = {"frozen features": self._scores(*self._test_points(lambda part: features[self._name(part)]))}
+        train = features["train"]
+        if self.model.dim < min(train.shape):
+            centre = train.mean(axis=0)
+            _, _, directions = np.linalg.svd(train - centre, full_matrices=False)
+
+            def projected(part: Part) -> NDArray[np.float32]:
+                return (features[self._name(part)] - centre) @ directions[: self.model.dim].T
+
+            found["their PCA"] = self._scores(*self._test_points(projected))
+        return found
+
+    def _test_points(self, rows_of: Callable[[Part], NDArray[np.float32]]) -> tuple[Points, Points | None]:
+        if "query" in self.collection.parts:
+            return self._points(rows_of, "gallery"), self._points(rows_of, "query")
+        return self._points(rows_of, "test"), None
+
+    def _points(self, rows_of: Callable[[Part], NDArray[np.float32]], name: str) -> Points:
+        part = self.collection[name]
+        return Points(rows_of(part), np.asarray(part.class_names)[part.labels], part.groups)
+
+    def _scores(self, gallery: Points, query: Points | None = None, *, clusters: bool = False, details: bool = False) -> Scores:
+        depths = [k for k in self.options.depths if k < len(gallery.labels)]  # held-out classes may be few
+        rows, labels, groups = gallery
+        return evaluate(rows, labels, depths or [1], query=query, groups=groups, clusters=clusters, details=details)
+
+    def _rows(self, part: Part) -> NDArray[np.float32]:
+        return self._embed(self.model, part)
+
+    def _features(self, part: Part) -> NDArray[np.float32]:
+        """Unit rows of what the head is given."""
+        rows = part.items.matrix[part.positions] if isinstance(part.items, Rows) else self._embed(_Pooled(self.model), part)
+        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+    def _embed(self, model: nn.Module, part: Part) -> NDArray[np.float32]:
+        preprocessing = self.model.preprocessing
+        if preprocessing is not None:
+            part = part.replace(transform=evaluation_transform(preprocessing))
+        return embed(model, part, batch_size=256, workers=loader_workers(self.options.workers, part), device=self.device)
+
+    def _name(self, part: Part) -> str:
+        return next(name for name, own in self.collection.parts.items() if own is part)
+
+
+class _Pooled(nn.Module):
+    """An embedder without its head."""
+
+    def __init__(self, model: Embedder) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model.pool(self.model.feature_map(x))

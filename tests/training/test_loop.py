@@ -1,0 +1,423 @@
+"""Whole trainings, in seconds: against a plain loop written here, interrupted and resumed, and with everything that options offer."""
+
+import importlib.util
+import itertools
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from sklearn.decomposition import PCA
+
+from obdsd import BatchDiffusion, PreviousEpochTeacher, SelfDistillation, objectives
+from obdsd.data import open_data
+from obdsd.data.batches import ClassBatches
+from obdsd.errors import InputError
+from obdsd.evaluation import evaluate
+from obdsd.evaluation.embedding import embed
+from obdsd.evaluation.geometry import density, spectral_decay
+from obdsd.models import Embedder
+from obdsd.presets import preset
+from obdsd.training import loop, train
+from obdsd.training.runs import RunFolder, read_state
+
+
+def weights(folder) -> dict[str, torch.Tensor]:
+    return Embedder.load(Path(folder) / "model").state_dict()
+
+
+def assert_equal(first, second):
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name]), name
+
+
+def lines(folder, *without):
+    """metrics.jsonl without what a clock says."""
+    return [
+        {name: value for name, value in line.items() if name not in ("seconds", "items_per_second", *without)}
+        for line in RunFolder(Path(folder)).metrics()
+    ]
+
+
+def test_a_training_is_the_papers_algorithm(options, features):
+    """The same weights, bit for bit, as the ten lines of the README with the same batches."""
+    chosen = options(weight=40.0, omega=0.7, epochs=4, weight_decay=0.01)
+    train(chosen, show=False)
+
+    part = open_data(features)["train"]
+    model = Embedder("features", features=20, dim=6, head="two-layer", seed=0)
+    teacher = PreviousEpochTeacher(model)
+    distill = SelfDistillation(40.0, targets=BatchDiffusion(0.7))
+    metric_loss = objectives.multi_similarity()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=0.01)
+    batches = ClassBatches(part.labels, 16, 2, seed=0)
+    for epoch in range(4):
+        for batch in batches.epoch(epoch):
+            rows, labels = zip(*(part[draw.item][:2] for draw in batch), strict=True)
+            z = model(torch.stack(rows))
+            loss = metric_loss(z, torch.tensor(labels)) + distill(z, teacher(torch.stack(rows)), progress=epoch / 4)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        teacher.update(model)
+    assert_equal(weights(chosen.out), model.state_dict())
+
+
+def test_what_a_run_leaves(options, features):
+    chosen = options(epochs=2, evaluate_every=1, test_every=2, val_fraction=0.3, reference=True, label_noise=0.2)
+    result = train(chosen, show=False)
+    folder = Path(chosen.out)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    assert (config["data"], config["label_noise"], config["seed"], config["omega"]) == (features, 0.2, 0, 0.3)
+    record = json.loads((folder / "result.json").read_text())
+    test = open_data(features)["test"]
+    rows = embed(Embedder.load(folder / "model"), test)
+    assert record["scores"] == evaluate(rows, np.asarray(test.class_names)[test.labels]).as_dict() == result.scores.as_dict()
+    assert (record["epoch"], record["chosen_by"]) == (1, "last epoch")
+    per_class = json.loads((folder / "per_class.json").read_text())
+    assert np.average(per_class["recall"]["1"], weights=per_class["queries"]) == pytest.approx(record["scores"]["recall"]["1"], abs=1e-5)
+    first, second = lines(folder)
+    assert "test" not in first
+    assert second["test"]["recall"] == record["scores"]["recall"]
+    assert second["loss"]["weight"] == 50.0  # half of the way to 100
+    assert first["loss"]["distillation"] == 0
+    raw = test.items.matrix[test.positions]
+    frozen = evaluate(raw, test.labels, clusters=False)
+    assert record["reference"]["frozen features"]["recall"] == {str(k): value for k, value in frozen.recall.items()}
+    assert set(record["reference"]) == {"frozen features", "their PCA"}
+    assert result.model().dim == 6
+
+
+def test_geometry_is_that_of_the_training_set(options, features):
+    chosen = options(epochs=1)
+    record = train(chosen, show=False).record
+    part = open_data(features)["train"]
+    rows = embed(Embedder.load(Path(chosen.out) / "model"), part)
+    assert record["train"]["density"] == pytest.approx(density(rows, part.labels).ratio)
+    assert record["train"]["spectral_decay"] == pytest.approx(spectral_decay(rows))
+
+
+def test_the_reference_is_a_pca_of_the_training_features(options, features):
+    record = train(options(epochs=1, reference=True), show=False).record
+    collection = open_data(features)
+
+    def unit(part):
+        rows = part.items.matrix[part.positions]
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    pca = PCA(6, svd_solver="full").fit(unit(collection["train"]))
+    projected = pca.transform(unit(collection["test"]))
+    expected = evaluate(projected, collection["test"].labels, clusters=False)
+    assert record["reference"]["their PCA"]["map_at_r"] == pytest.approx(expected.map_at_r, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["ms+obd-sd", "margin+obd-sd", "r-margin", "proxy-anchor+psd"])
+def test_the_same_seed_gives_the_same_run_and_another_another(options, tmp_path, name):
+    for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
+        train(options(name, seed=seed, out=str(tmp_path / folder)), show=False)
+    assert lines(tmp_path / "a") == lines(tmp_path / "b")
+    assert_equal(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert not torch.equal(weights(tmp_path / "a")["head.2.weight"], weights(tmp_path / "c")["head.2.weight"])
+
+
+@pytest.mark.parametrize("teacher", ["previous-epoch", "ema", "memory"])
+def test_an_interrupted_run_goes_on_to_the_same_end(options, tmp_path, monkeypatch, teacher):
+    settings = {"teacher": teacher, "epochs": 5, "val_fraction": 0.3, "evaluate_every": 1, "select": "best", "optimizer": "adamw"}
+    whole = options("margin+obd-sd", **settings, out=str(tmp_path / "whole"))
+    train(whole, show=False)
+    broken = options("margin+obd-sd", **settings, out=str(tmp_path / "broken"))
+    take = loop.Training._run_epoch
+
+    def interrupted(self, epoch, display):
+        if epoch == 3:
+            raise KeyboardInterrupt
+        return take(self, epoch, display)
+
+    monkeypatch.setattr(loop.Training, "_run_epoch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(broken, show=False)
+    monkeypatch.undo()
+    with open(Path(broken.out) / "metrics.jsonl", "a") as file:  # an epoch whose checkpoint was not written in time
+        file.write(json.dumps({"epoch": 3}) + "\n")
+    result = train(options("margin+obd-sd", **settings, out=broken.out, resume=True), show=False)
+    assert lines(whole.out) == lines(broken.out)
+    assert_equal(weights(whole.out), weights(broken.out))
+    before = json.loads((Path(whole.out) / "result.json").read_text())
+    assert {**result.record, "seconds": 0} == {**before, "seconds": 0}
+
+
+TEACHERS = ["none", "previous-epoch", "ema", "memory"]
+TARGETS = [{"targets": "pairwise", "scale": 0.7}, {"targets": "batch-diffusion"}, {"targets": "batch-diffusion", "form": "softmax"}]
+TARGETS += [{"targets": "mean-mix"}, {"targets": "uniform-mix"}]
+
+
+@pytest.mark.parametrize(("teacher", "targets"), [*itertools.product(TEACHERS, TARGETS)])
+def test_any_teacher_with_any_targets(options, teacher, targets):
+    chosen = options(teacher=teacher, **targets, epochs=2, ramp="constant", weight=10.0)
+    train(chosen, show=False)
+    taught = lines(chosen.out)[-1]["loss"]["distillation"]
+    assert (taught > 0) == (teacher != "none")
+
+
+@pytest.mark.parametrize("loss", ["multi-similarity", "margin", "r-margin", "proxy-anchor", "pml:ContrastiveLoss", "pml:ProxyNCALoss"])
+def test_any_loss(options, features, loss):
+    chosen = options(loss=loss, epochs=8, teacher="none", head="linear", lr=1e-2)
+    part = open_data(features)["train"]
+    before = density(embed(Embedder("features", features=20, dim=6, seed=0), part), part.labels)
+    assert train(chosen, show=False).record["train"]["density"] < 0.95 * before.ratio  # classes draw together
+
+
+def test_a_miner_of_the_library(options):
+    train(options(loss="pml:TripletMarginLoss", miner="BatchHardMiner", epochs=1), show=False)
+
+
+def test_a_frozen_teacher_from_a_run(options, tmp_path):
+    first = train(options("ms", out=str(tmp_path / "first")), show=False)
+    chosen = options(teacher="frozen", teacher_model=str(first.folder), out=str(tmp_path / "second"), ramp="constant", epochs=2)
+    train(chosen, show=False)
+    assert lines(chosen.out)[0]["loss"]["distillation"] > 0
+    teacher = read_state(tmp_path / "second" / "checkpoints" / "last.pt")["teacher"]
+    assert torch.equal(teacher["model.head.0.weight"], weights(first.folder)["head.0.weight"])
+
+
+def test_the_best_epoch_is_chosen_by_held_out_classes_and_training_stops_without_improvement(options):
+    chosen = options("ms", epochs=60, val_fraction=0.3, evaluate_every=1, patience=4, select="best", lr=0.02)
+    result = train(chosen, show=False)
+    recalls = [line["validation"]["recall"]["1"] for line in lines(chosen.out)]
+    assert result.chosen_by == "best on held-out classes"
+    assert result.epoch == int(np.argmax(recalls))
+    assert len(recalls) == result.epoch + 1 + 4 < 60
+
+
+def test_the_head_alone_moves_first(options, tmp_path):
+    settings = {"backbone": "tiny-conv", "head": "linear", "batch_size": 112, "crop": 1.0}
+    start = Embedder("tiny-conv", dim=6, seed=0)
+    chosen = preset(
+        "ms", "glyphs", **settings, epochs=1, head_only_epochs=1, dim=6, out=str(tmp_path / "run"), evaluate_every=0, device="cpu"
+    )
+    train(chosen, show=False)
+    moved = weights(chosen.out)
+    parameters = dict(start.named_parameters())
+    assert all(torch.equal(moved[name], value) for name, value in parameters.items() if name.startswith("backbone"))
+    assert not torch.equal(moved["head.weight"], parameters["head.weight"])
+    assert lines(chosen.out)[0]["loss"]["base"] > 0
+
+
+def test_micro_batches_train_alike(options, tmp_path):
+    for folder, micro_batch in (("whole", 0), ("chunks", 6)):
+        train(options(epochs=2, micro_batch=micro_batch, out=str(tmp_path / folder), optimizer="sgd", lr=0.01), show=False)
+    for first, second in zip(*(weights(tmp_path / folder).values() for folder in ("whole", "chunks")), strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer": "sgd", "clip": 0.1},
+        {"optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1},
+        {"precision": "bf16"},
+        {"schedule": "steps", "lr_steps": "1", "head_lr": 0.01},
+        {"replacement": True, "per_class": 4},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_every_way_of_training_learns(options, changes):
+    chosen = options(**{"epochs": 6, "weight": 1.0, **changes})
+    train(chosen, show=False)
+    first, *_, last = lines(chosen.out)
+    assert last["loss"]["base"] < first["loss"]["base"]
+
+
+def test_learning_rates_of_head_and_objective(options):
+    chosen = options("margin", head_lr=0.5, objective_lr=0.25, epochs=1)
+    groups = loop.Training(chosen, loop.assembly.collection_of(chosen), RunFolder(Path(chosen.out))).optimizer.param_groups
+    assert [(group["lr"], group["weight_decay"]) for group in groups] == [(0.5, 4e-4), (0.25, 0.0)]
+
+
+def test_clipping_bounds_the_step(options, tmp_path):
+    start = Embedder("features", features=20, dim=6, head="two-layer", seed=0).state_dict()
+    for folder, clip in (("free", 0.0), ("clipped", 1e-3)):
+        train(
+            options("ms", epochs=1, optimizer="sgd", momentum=0.0, lr=1.0, weight_decay=0.0, clip=clip, out=str(tmp_path / folder)),
+            show=False,
+        )
+    moved = {f: sum((weights(tmp_path / f)[n] - start[n]).square().sum() for n in start) ** 0.5 for f in ("free", "clipped")}
+    steps = 120 // 16
+    assert moved["clipped"] <= 1e-3 * steps * 1.001 < moved["free"]
+
+
+class Broken(torch.nn.Module):
+    """A loss that is NaN at its third call."""
+
+    calls = 0
+
+    def forward(self, z, labels, indices_tuple=None):
+        self.calls += 1
+        return z.sum() * (float("nan") if self.calls == 3 else 1.0)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_before_the_update(options, monkeypatch):
+    chosen = options(epochs=2)
+    monkeypatch.setattr(loop.assembly, "objective_of", lambda *_: objectives.from_pml(Broken()))
+    with pytest.raises(
+        InputError, match=r"epoch 0, step 2: the loss is not finite \(base nan, distillation 0\); stopped before the update"
+    ) as caught:
+        train(chosen, show=False)
+    assert "\n" not in str(caught.value)
+    failure = json.loads((Path(chosen.out) / "failure.json").read_text())
+    batch = list(ClassBatches(open_data(chosen.data)["train"].labels, 16, 2, seed=0).epoch(0))[2]
+    assert failure["indices"] == [draw.item for draw in batch]
+    assert not (Path(chosen.out) / "result.json").exists()
+
+
+def test_a_diverging_model_is_named_with_its_step(options):
+    with pytest.raises(InputError, match=r"epoch \d+, step \d+: .*(NaN or infinite|not finite)"):
+        train(options("ms", lr=1e25, epochs=20, optimizer="sgd"), show=False)
+
+
+def begun(options):
+    """A run with all epochs done but no result yet."""
+    chosen = options()
+    train(chosen, show=False)
+    (Path(chosen.out) / "result.json").unlink()
+    return chosen
+
+
+RESUME = [
+    ({"epochs": 4}, "epochs=4 differs from 3 that the run in .* began with; resume it as it was"),
+    ({"weight": 7.0}, "weight=7.0 differs from 100.0"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), RESUME)
+def test_another_run_is_not_resumed(options, changes, message):
+    begun(options)
+    with pytest.raises(InputError, match=message):
+        train(options(resume=True, **changes), show=False)
+
+
+def test_a_folder_in_use_a_finished_run_and_none_at_all(options):
+    with pytest.raises(InputError, match="holds no run to resume; leave --resume out"):
+        train(options(resume=True), show=False)
+    chosen = options(epochs=1)
+    train(chosen, show=False)
+    before = (Path(chosen.out) / "result.json").read_bytes()
+    with pytest.raises(InputError, match="holds a run already; add --resume to go on with it, or choose another folder"):
+        train(chosen, show=False)
+    with pytest.raises(InputError, match="is finished; nothing is left to resume"):
+        train(options(epochs=1, resume=True), show=False)
+    assert (Path(chosen.out) / "result.json").read_bytes() == before
+
+
+def test_options_of_another_version(options):
+    chosen = begun(options)
+    config = Path(chosen.out) / "config.yaml"
+    config.write_text(config.read_text() + "momentous: 3\n")
+    with pytest.raises(InputError, match=r"was begun by another version of obdsd \(option momentous\)"):
+        train(options(resume=True), show=False)
+    config.write_text("[]")
+    with pytest.raises(InputError, match=r"config.yaml: must hold named fields"):
+        train(options(resume=True), show=False)
+    config.write_text("a: [")
+    with pytest.raises(InputError, match=r"config.yaml: cannot be read"):
+        train(options(resume=True), show=False)
+
+
+def test_a_record_of_another_version(options):
+    chosen = begun(options)
+    (Path(chosen.out) / "run.json").write_text('{"format": 99}')
+    with pytest.raises(InputError, match="was begun by another version of obdsd; finish it"):
+        train(options(resume=True), show=False)
+
+
+def test_data_that_changed_since(options, features, tmp_path):
+    copy = tmp_path / "copy.npz"
+    shutil.copy(features, copy)
+    chosen = replace(options(), data=str(copy))
+    train(chosen, show=False)
+    (Path(chosen.out) / "result.json").unlink()
+    with np.load(features) as file:
+        rows, labels = file["embeddings"].copy(), file["labels"]
+    rows[17, 3] += 1e-3
+    np.savez(copy, embeddings=rows, labels=labels)
+    with pytest.raises(InputError, match=r"data=.*copy.npz changed since the run in .* began; restore it, or begin a new run"):
+        train(replace(chosen, resume=True), show=False)
+
+
+def test_a_checkpoint_of_another_model_or_damaged(options):
+    chosen = begun(options)
+    last = Path(chosen.out) / "checkpoints" / "last.pt"
+    state = torch.load(last, weights_only=True)
+    whole = last.read_bytes()
+    state["model"] = Embedder("features", features=20, dim=7, head="two-layer").state_dict()
+    torch.save(state, last)
+    with pytest.raises(InputError, match=r"last.pt: is of another model or optimiser \(.*size mismatch.*\); begin a new run"):
+        train(options(resume=True), show=False)
+    for cut in (0, 10, len(whole) // 2, len(whole) - 1):
+        last.write_bytes(whole[:cut])
+        with pytest.raises(InputError, match=r"last.pt: is damaged or no checkpoint"):
+            train(options(resume=True), show=False)
+
+
+def test_a_full_disk_keeps_the_last_epoch(options, monkeypatch):
+    chosen = options(epochs=3)
+    sync, calls = os.fsync, []
+
+    def full(descriptor):
+        calls.append(1)
+        if len(calls) == 4:  # run.json, config.yaml, the first checkpoint, the second
+            raise OSError(28, os.strerror(28))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match=r"last.pt: cannot be written \(No space left on device\)"):
+        train(chosen, show=False)
+    monkeypatch.undo()
+    assert read_state(Path(chosen.out) / "checkpoints" / "last.pt")["epoch"] == 0
+    result = train(options(epochs=3, resume=True), show=False)
+    assert result.epoch == 2
+
+
+BAD = [
+    ({"device": "cuda"}, "device='cuda' cannot be used"),
+    ({"precision": "16"}, "precision=16 needs a GPU, device=cpu has none; use bf16"),
+    ({"loss": "multi-similarty"}, "loss=multi-similarty is not known; did you mean multi-similarity?"),
+    ({"loss": "pml:TripletMarginLos"}, "loss=TripletMarginLos is not in pytorch-metric-learning; did you mean TripletMarginLoss?"),
+    ({"loss": "pml:CrossBatchMemory"}, "loss=CrossBatchMemory needs arguments that have no option here"),
+    ({"backbone": "tiny-conv"}, "backbone=tiny-conv does not take embeddings; use backbone=features"),
+    ({"batch_size": 112}, "batch_size=112 needs 56 classes × 2, but 15 classes have 2 images or more"),
+    ({"logger": "tensorboard"}, r'logger=tensorboard is not installed; pip install "obdsd\[loggers\]"'),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD, ids=lambda value: str(value)[:40])
+def test_bad_input_is_one_line_and_leaves_nothing(options, changes, message):
+    if "logger" in changes and importlib.util.find_spec("tensorboard"):
+        pytest.skip("tensorboard is installed here")
+    chosen = options(**changes)
+    with pytest.raises(InputError, match=message) as caught:
+        train(chosen, show=False)
+    assert "\n" not in str(caught.value)
+    assert not Path(chosen.out).exists()
+
+
+def test_micro_batches_need_batch_statistics_to_stand_still(tmp_path):
+    with pytest.raises(InputError, match="micro_batch=8 would change BatchNorm's statistics; use batchnorm=frozen with it"):
+        train(preset("ms", "glyphs", micro_batch=8, out=str(tmp_path / "run")), show=False)
+
+
+def test_an_unwritable_folder(options, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"file/run/run.json: cannot be written"):
+        train(options(out=str(tmp_path / "file" / "run")), show=False)
+
+
+def test_images_where_embeddings_are_asked_for(tmp_path):
+    with pytest.raises(InputError, match="backbone=features does not take images; use a backbone for images"):
+        train(preset("ms", "glyphs", backbone="features", out=str(tmp_path / "run")), show=False)
