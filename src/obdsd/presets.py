@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from obdsd.errors import InputError
-from obdsd.settings import TrainOptions
+from obdsd.settings import Settings, TrainOptions
 
 LOSSES: dict[str, dict[str, Any]] = {
     "ms": {"loss": "multi-similarity"},
@@ -56,6 +56,16 @@ def preset_settings(name: str, data: str) -> dict[str, Any]:
         raise InputError(f"preset={name!r} is not known; {f'did you mean {close[0]}?' if close else 'there are ' + ', '.join(NAMES)}")
     loss, _, method = name.partition("+")
     return {**DATA.get(data_kind(data), {}), **LOSSES[loss], **METHODS[method]}
+
+
+def train_layers(given: dict[str, Any]) -> dict[str, Any]:
+    """What lies between the defaults and what a user of the command line gave: the preset's settings."""
+    return preset_settings(given.get("preset", TrainOptions.preset), given["data"])
+
+
+def compare_layers(given: dict[str, Any]) -> dict[str, Any]:
+    """A comparison has a preset for each row; what the user gave holds for all of them."""
+    return {"given": tuple(name for name in given if name in {field.name for field in fields(Settings)})}
 
 
 def data_kind(data: str) -> str:

@@ -223,6 +223,7 @@ class CompareOptions(Settings):
     first_seed: int = 0
     out: str = "comparison"
     jobs: int = 1
+    given: tuple[str, ...] = field(default=(), metadata={"hidden": True})  # names of the settings that hold for every row
 
     def __post_init__(self) -> None:
         super().__post_init__()

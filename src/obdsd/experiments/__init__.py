@@ -1,5 +1,5 @@
 """Experiments: several trainings, compared with honest statistics."""
 
-from obdsd.experiments.compare import Comparison, compare
+from obdsd.experiments.comparison import Comparison, compare
 
 __all__ = ["Comparison", "compare"]

@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from obdsd.experiments.compare import METRICS, Comparison, Line
+from obdsd.experiments.comparison import METRICS, Comparison, Line
 from obdsd.experiments.statistics import Interval
 from obdsd.files import replacing, write_json
 

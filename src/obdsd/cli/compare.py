@@ -1,0 +1,69 @@
+"""`obdsd compare`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import ArgumentError, ArgumentParser
+
+from obdsd.errors import InputError
+from obdsd.experiments import compare
+from obdsd.experiments.tables import caption, plain_words, text_table, write_tables
+from obdsd.presets import preset_settings
+from obdsd.settings import CompareOptions, TrainOptions
+
+
+def run(options: CompareOptions) -> None:
+    out = Path(options.out)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    try:
+        comparison = compare(rows_of(options), seeds, out, jobs=options.jobs)
+    except KeyboardInterrupt:
+        print(f"stopped; {out} keeps what is finished: the same command goes on from there", file=sys.stderr)
+        raise
+    write_tables(comparison, out)
+    print(text_table(comparison), caption(comparison), plain_words(comparison), sep="\n\n")
+    print(f"\nruns, with their models: {out}/ROW/seed-N    tables: {out}/comparison.md, .csv, .json")
+
+
+def rows_of(options: CompareOptions) -> dict[str, TrainOptions]:
+    """The settings of each row: its preset's, then its own, then what was given for all."""
+    entries = _read(Path(options.rows)) if options.rows else {name: {"preset": name} for name in _names(options.presets)}
+    shared = {name: getattr(options, name) for name in options.given}
+    rows = {}
+    for name, entry in entries.items():
+        if not re.fullmatch(r"[\w.+-]+", name):
+            raise InputError(f"row={name!r} names a folder; use letters, digits and . + - _")
+        start = entry.get("preset", TrainOptions.preset)
+        rows[name] = TrainOptions(options.data, **{**preset_settings(start, options.data), **entry, **shared})
+    return rows
+
+
+def _names(presets: str) -> list[str]:
+    names = [name.strip() for name in presets.split(",") if name.strip()]
+    if len(set(names)) < len(names) or not names:
+        raise InputError(f"presets={presets!r} must name different presets, as ms,ms+obd-sd")
+    return names
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    """Rows of a YAML file, their values checked as on the command line."""
+    try:
+        content = yaml.safe_load(path.read_bytes())
+    except (yaml.YAMLError, UnicodeError) as fault:
+        raise InputError(f"{path}: is not YAML ({' '.join(str(fault).split())[:120]})") from fault
+    if not isinstance(content, dict) or not content or not all(isinstance(entry, dict) for entry in content.values()):
+        raise InputError(f"{path}: must hold rows, NAME with settings below it, as 'ours: {{preset: ms+obd-sd, omega: 0.5}}'")
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(TrainOptions, skip={"data", "out", "seed", "resume"})
+    rows = {}
+    for name, entry in content.items():
+        try:
+            rows[str(name)] = parser.parse_object(entry, defaults=False).as_dict()
+        except ArgumentError as fault:
+            raise InputError(f"{path}: row {name}: {' '.join(str(fault).split())}") from fault
+    return rows

@@ -1,0 +1,202 @@
+"""`obdsd train` and `obdsd compare` as a user meets them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import obdsd
+from obdsd import cli
+from obdsd.presets import NAMES, preset
+
+SMALL = ["--epochs", "2", "--batch-size", "12", "--dim", "5", "--device", "cpu", "--evaluate-every", "0"]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(20), 6)
+    vectors = generator.standard_normal((20, 12))[labels] + 1.5 * generator.standard_normal((120, 12))
+    path = tmp_path_factory.mktemp("data") / "rows.npz"
+    np.savez(path, embeddings=vectors.astype(np.float32), labels=labels)
+    return str(path)
+
+
+def config_of(capsys, *arguments):
+    assert cli.main([*arguments, "--print_config"]) == 0
+    return yaml.safe_load(capsys.readouterr().out)
+
+
+def test_a_training_by_one_command(rows, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert cli.main(["train", rows, "--preset", "ms+obd-sd", "--out", str(out), "--seed", "3", *SMALL]) == 0
+    printed, progress = capsys.readouterr()
+    record = json.loads((out / "result.json").read_text())
+    assert f"R@1 {100 * record['scores']['recall']['1']:.2f} %" in printed
+    assert "frozen features, untrained: R@1" in printed
+    assert f"model: {out / 'model'}" in printed
+    assert "epoch 2/2: base" in progress
+    assert record["seed"] == 3
+    assert cli.main(["evaluate", str(out), rows]) == 0
+    assert f"{100 * record['scores']['recall']['1']:.2f}" in capsys.readouterr().out
+
+
+def test_the_options_of_the_issue(rows, tmp_path, capsys):
+    words = "--loss multi-similarity --teacher previous-epoch --targets batch-diffusion --omega 0.3 --weight 1000"
+    found = config_of(capsys, "train", "glyphs", *words.split())
+    assert (found["loss"], found["teacher"], found["targets"], found["omega"], found["weight"], found["backbone"]) == (
+        "multi-similarity",
+        "previous-epoch",
+        "batch-diffusion",
+        0.3,
+        1000.0,
+        "tiny-conv",
+    )
+
+
+def test_default_preset_config_flag(capsys, tmp_path):
+    """Each counts more than the one before it, wherever --config stands."""
+    file = tmp_path / "mine.yaml"
+    file.write_text("omega: 0.11\nweight: 5\n")
+    assert config_of(capsys, "train", "cub200:x")["weight"] == 1000.0
+    assert config_of(capsys, "train", "cars196:x")["omega"] == 0.99
+    found = config_of(capsys, "train", "cars196:x", "--weight", "7", "--config", str(file))
+    assert (found["omega"], found["weight"], found["epochs"]) == (0.11, 7.0, 150)
+    first = config_of(capsys, "train", "cars196:x", "--config", str(file), "--omega", "0.5")
+    assert (first["omega"], first["weight"]) == (0.5, 5.0)
+
+
+def test_a_runs_config_repeats_it(rows, tmp_path, capsys):
+    assert cli.main(["train", rows, "--out", str(tmp_path / "a"), "--weight", "3", *SMALL]) == 0
+    assert cli.main(["train", "--config", str(tmp_path / "a" / "config.yaml"), "--out", str(tmp_path / "b")]) == 0
+    first, second = (json.loads((tmp_path / name / "result.json").read_text())["scores"] for name in "ab")
+    assert first == second
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_preset_is_valid_for_every_kind_of_data(name):
+    for data in ("cub200:x", "cars196:x", "sop:x", "inshop:x", "folder:x", "glyphs", "x.npz"):
+        assert preset(name, data).preset == name
+
+
+def test_the_papers_settings():
+    """method.md's table."""
+    for data, weight, omega, walk, epochs in (("cub200", 1000, 0.3, 1, 150), ("cars196", 75, 0.99, 1, 150), ("sop", 100, 0.5, 0.005, 100)):
+        chosen = preset("ms+obd-sd-softmax", f"{data}:x")
+        assert (chosen.weight, chosen.omega, chosen.walk_temperature, chosen.epochs) == (weight, omega, walk, epochs)
+        assert (chosen.batch_size, chosen.per_class, chosen.lr, chosen.weight_decay, chosen.temperature) == (112, 2, 1e-5, 4e-4, 1.0)
+        assert (chosen.optimizer, chosen.backbone, chosen.pooling, chosen.head, chosen.ramp) == (
+            "adam",
+            "resnet50",
+            "avg",
+            "linear",
+            "linear",
+        )
+    assert preset("ms", "sop:x").depths == (1, 10, 100)
+
+
+MISTAKES = [
+    (["train"], "data must be given; add --help to see how"),
+    (["train", "glyphs", "--preset", "ms+obdsd"], "preset='ms+obdsd' is not known; did you mean ms+obd-sd?"),
+    (["train", "glyphs", "--teacher", "previous"], "did you mean previous-epoch?"),
+    (["train", "glyphs", "--wieght", "3"], "unrecognized arguments: --wieght 3; did you mean --weight?"),
+    (["train", "glyphs", "--lr", "0"], "lr=0.0 must be a positive number"),
+    (["train", "glyphs", "--omega", "1"], r"omega=1.0 must lie in [0, 1)"),
+    (["train", "glyphs", "--epochs", "0"], "epochs=0 must be 1 or more"),
+    (["train", "glyphs", "--crop", "0"], "crop=0.0 must lie in (0, 1]"),
+    (["train", "glyphs", "--workers", "-1"], "workers=-1 must be 0 or more"),
+    (["train", "glyphs", "--clip", "-1"], "clip=-1.0 must be 0 or more"),
+    (["train", "glyphs", "--patience", "-1"], "patience=-1 must be 0 or more"),
+    (["train", "glyphs", "--select", "best"], "select=best needs held-out classes; add val_fraction=0.2"),
+    (["train", "glyphs", "--schedule", "steps"], "lr_steps= and schedule=steps must go together"),
+    (["train", "glyphs", "--schedule", "steps", "--lr-steps", "a"], "lr_steps=a must be whole numbers with commas, as 200,250"),
+    (["train", "glyphs", "--ks", ","], "ks=, must hold a number; try 1,2,4,8"),
+    (["train", "glyphs", "--val-fold", "3"], "val_fold=3 must be I/K, as 0/5"),
+    (["train", "glyphs", "--val-fold", "0/3", "--val-fraction", "0.2"], "val_fold=0/3 and val_fraction are two ways; give one"),
+    (["train", "glyphs", "--teacher", "frozen"], "teacher_model=None goes with teacher=frozen, and only with it"),
+    (["train", "glyphs", "--miner", "BatchHardMiner"], "miner=BatchHardMiner goes with loss=pml:NAME only"),
+    (["train", "glyphs", "--device", "cuda"], "device='cuda' cannot be used"),
+    (["compare", "glyphs", "--presets", "ms,ms"], "presets='ms,ms' must name different presets"),
+    (["compare", "glyphs", "--presets", "ms,ms+spd"], "preset='ms+spd' is not known; did you mean ms+psd?"),
+    (["compare", "glyphs", "--seeds", "0"], "seeds=0 must be 1 or more"),
+    (["compare", "glyphs", "--rows", "none.yaml"], "none.yaml: No such file or directory"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "line"), MISTAKES, ids=lambda value: " ".join(value[1:]) if isinstance(value, list) else "")
+def test_a_mistake_is_one_line(arguments, line, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("obdsd: ")
+    assert line in said
+    assert said.count("\n") == 1
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("a: [", "is not YAML"),
+        ("- a", "must hold rows, NAME with settings below it"),
+        ("x: {preset: ms, wieght: 3}", "row x: Option 'wieght' is not accepted"),
+        ("x: {preset: ms, weight: heavy}", "row x:"),
+        ("a/b: {preset: ms}", "row='a/b' names a folder; use letters, digits and . + - _"),
+    ],
+)
+def test_rows_that_are_none(content, line, capsys, tmp_path):
+    (tmp_path / "rows.yaml").write_text(content)
+    assert cli.main(["compare", "glyphs", "--rows", str(tmp_path / "rows.yaml")]) == 2
+    said = capsys.readouterr().err
+    assert line in said
+    assert said.count("\n") == 1
+
+
+def test_a_comparison_by_one_command(rows, tmp_path, capsys):
+    (tmp_path / "rows.yaml").write_text("plain: {preset: ms}\nflatter: {preset: ms+psd, scale: 0.7, weight: 9}\n")
+    out = tmp_path / "out"
+    assert (
+        cli.main(["compare", rows, "--rows", str(tmp_path / "rows.yaml"), "--seeds", "2", "--first-seed", "5", "--out", str(out), *SMALL])
+        == 0
+    )
+    printed = capsys.readouterr().out
+    assert "flatter: " in printed
+    assert "frozen features, untrained" in printed
+    config = yaml.safe_load((out / "flatter" / "seed-6" / "config.yaml").read_text())
+    assert (config["scale"], config["weight"], config["epochs"], config["targets"]) == (0.7, 9.0, 2, "pairwise")
+    assert sorted(path.name for path in out.glob("comparison.*")) == ["comparison.csv", "comparison.json", "comparison.md"]
+
+
+def test_ctrl_c_keeps_the_epoch_and_says_how_to_go_on(rows, tmp_path):
+    """A real process, a real signal; then the same command with --resume."""
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "obdsd", "train", rows, "--out", str(out), *SMALL, "--epochs", "4000"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(obdsd.__file__).parent.parent)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    deadline = time.monotonic() + 120
+    while not (out / "checkpoints" / "last.pt").exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"stopped; {out} keeps the last finished epoch: the same command with --resume goes on from there\n" in said
+    assert "Traceback" not in said
+    resumed = subprocess.Popen([*command, "--resume"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    before = len((out / "metrics.jsonl").read_text().splitlines())
+    while len((out / "metrics.jsonl").read_text().splitlines()) <= before:
+        assert time.monotonic() < deadline + 120
+        assert resumed.poll() is None
+        time.sleep(0.05)
+    resumed.kill()
+    resumed.communicate()
+    epochs = [json.loads(line)["epoch"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert epochs == list(range(len(epochs)))
