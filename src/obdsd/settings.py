@@ -67,6 +67,7 @@ class Settings:
         test_every: Epochs between evaluations on test classes, for curves only; nothing is ever chosen by them.
         patience: Evaluations without improvement on held-out classes after which training stops; 0 never stops early.
         select: Which epoch's model is kept, the last or the best on held-out classes.
+        score: What the finished model is scored on; validation leaves the test classes unread, for a search of settings.
         ks: Depths of Recall@K, as 1,2,4,8.
         reference: Also score the untrained features and their PCA, where there is something pretrained.
         split_seed: Splits the classes where the data give no split.
@@ -127,6 +128,7 @@ class Settings:
     test_every: int = 0
     patience: int = 0
     select: Literal["last", "best"] = "last"
+    score: Literal["test", "validation"] = "test"
     ks: str = "1,2,4,8"
     reference: bool = True
     split_seed: int = 0
@@ -146,6 +148,9 @@ class Settings:
             _require(0 <= getattr(self, name) < float("inf"), self, name, "must be 0 or more")
         for name in ("evaluate_every", "test_every", "patience"):
             _require(getattr(self, name) >= 0, self, name, "must be 0 or more")
+        _require(
+            not (self.score == "validation" and self.test_every), self, "test_every", "reads the test classes, score=validation does not"
+        )
         for name in ("label_noise", "val_fraction", "momentum", "ema_decay", "omega"):
             _require(0 <= getattr(self, name) < 1, self, name, "must lie in [0, 1)")
         _require(0 < self.crop <= 1, self, "crop", "must lie in (0, 1]")
@@ -157,7 +162,7 @@ class Settings:
         _require(self.miner is None or self.loss.startswith("pml:"), self, "miner", "goes with loss=pml:NAME only")
         _require(not (self.val_fraction and self.val_fold), self, "val_fold", "and val_fraction are two ways; give one")
         held_out = bool(self.val_fraction or self.val_fold)
-        for name, default in (("select", "last"), ("patience", 0)):
+        for name, default in (("select", "last"), ("patience", 0), ("score", "test")):
             _require(held_out or getattr(self, name) == default, self, name, "needs held-out classes; add val_fraction=0.2")
         _ = self.fold, self.depths
 

@@ -17,7 +17,7 @@ def run(options: TrainOptions) -> None:
         folder = run_path(options)
         print(f"stopped; {folder} keeps the last finished epoch: the same command with --resume goes on from there", file=sys.stderr)
         raise
-    print(f"test classes, {result.chosen_by} (epoch {result.epoch + 1} of {options.epochs}):")
+    print(f"{options.score} classes, {result.chosen_by} (epoch {result.epoch + 1} of {options.epochs}):")
     print(_line("trained", result.scores))
     for name, scores in (result.record["reference"] or {}).items():
         recalls = "  ".join(f"R@{k} {100 * value:.2f} %" for k, value in scores["recall"].items())

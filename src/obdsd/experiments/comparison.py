@@ -64,10 +64,15 @@ def compare(rows: Mapping[str, TrainOptions], seeds: Sequence[int], out: Path, *
     plan = {
         (name, seed): replace(options, seed=seed, out=str(out / name / f"seed-{seed}")) for seed in seeds for name, options in rows.items()
     }
-    due = {key: todo for key, options in plan.items() if (todo := _left_to_do(options)) is not None}
-    for number, (name, seed) in enumerate(_carry_out(due, jobs, show), start=1):
-        _say(show, f"finished {number} of {len(due)}: {name}, seed {seed}")
+    carry_out(plan, jobs, show)
     return summarise(rows, seeds, out)
+
+
+def carry_out(plan: Mapping[tuple[Any, ...], TrainOptions], jobs: int, show: bool) -> None:
+    """Every run of a plan, `jobs` at a time; finished ones are not repeated, interrupted ones go on."""
+    due = {key: todo for key, options in plan.items() if (todo := _left_to_do(options)) is not None}
+    for number, key in enumerate(_in_turn(due, show) if jobs == 1 else _side_by_side(due, jobs), start=1):
+        _say(show, f"finished {number} of {len(due)}: {', '.join(map(str, key))}")
 
 
 def _left_to_do(options: TrainOptions) -> TrainOptions | None:
@@ -83,13 +88,15 @@ def _left_to_do(options: TrainOptions) -> TrainOptions | None:
     return None if (folder / "result.json").exists() else replace(options, resume=True)
 
 
-def _carry_out(due: Mapping[tuple[str, int], TrainOptions], jobs: int, show: bool) -> Iterator[tuple[str, int]]:
-    if jobs == 1:
-        for number, (key, options) in enumerate(due.items(), start=1):
-            _say(show, f"run {number} of {len(due)}: {key[0]}, seed {key[1]}")
-            train(options, show=show)
-            yield key
-        return
+def _in_turn(due: Mapping[tuple[Any, ...], TrainOptions], show: bool) -> Iterator[tuple[Any, ...]]:
+    for number, (key, options) in enumerate(due.items(), start=1):
+        _say(show, f"run {number} of {len(due)}: {', '.join(map(str, key))}")
+        train(options, show=show)
+        yield key
+
+
+def _side_by_side(due: Mapping[tuple[Any, ...], TrainOptions], jobs: int) -> Iterator[tuple[Any, ...]]:
+    """Each run in a process of a pool, with its share of the cores."""
     threads = max(1, (os.cpu_count() or 1) // jobs)
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (threads,)) as pool:
         under_way = {pool.submit(_train_quietly, options): key for key, options in due.items()}
@@ -116,7 +123,7 @@ def _say(show: bool, text: str) -> None:
 
 def summarise(rows: Mapping[str, TrainOptions], seeds: Sequence[int], out: Path) -> Comparison:
     """The comparison of finished runs."""
-    results = {name: [_read(out / name / f"seed-{seed}") for seed in seeds] for name in rows}
+    results = {name: [read_result(out / name / f"seed-{seed}") for seed in seeds] for name in rows}
     baseline = next(iter(rows))
     values = {
         name: {metric: np.array([of(result) for result in found]) for metric, of in METRICS.items()} for name, found in results.items()
@@ -144,7 +151,8 @@ def summarise(rows: Mapping[str, TrainOptions], seeds: Sequence[int], out: Path)
     return Comparison(lines=lines, seeds=list(seeds), data=next(iter(rows.values())).data, epochs=", ".join(chosen), reference=reference)
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def read_result(folder: Path) -> dict[str, Any]:
+    """What a finished run came to, with its classes."""
     return {**json.loads((folder / "result.json").read_text()), "per_class": json.loads((folder / "per_class.json").read_text())}
 
 

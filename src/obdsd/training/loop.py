@@ -194,12 +194,13 @@ class Training:
         if self.options.select == "best":
             chosen, by = self.progress.best_epoch, "best on held-out classes"
             self.embedder.load_state_dict(read_state(self.folder.best)["model"])
-        display.say("scoring the test classes")
-        scores = self.scoring.test(clusters=True, details=True)
+        display.say(f"scoring the {self.options.score} classes")
+        scores = self.scoring.final()
         assert scores.per_class is not None
         self.embedder.save(self.folder.path / "model")
         record = {
             "scores": scores.as_dict(),
+            "scored": self.options.score,
             "epoch": chosen,
             "chosen_by": by,
             "train": self.scoring.geometry(),

@@ -27,10 +27,14 @@ class Scoring:
         self.options, self.collection, self.model, self.device = options, collection, model, device
 
     def validation(self) -> Scores:
-        return self._scores(self._points(self._rows, "val"), clusters=False)
+        return self._scores(self._points(self._rows, "val"))
 
-    def test(self, clusters: bool = False, details: bool = False) -> Scores:
-        return self._scores(*self._test_points(self._rows), clusters=clusters, details=details)
+    def test(self) -> Scores:
+        return self._scores(*self._test_points(self._rows))
+
+    def final(self) -> Scores:
+        """Everything about the part that the options say, the test classes if not the held-out ones."""
+        return self._scores(*self._scored_points(self._rows), clusters=True, details=True)
 
     def geometry(self) -> dict[str, float | None]:
         """Density and spectral decay of the training set, as in the paper."""
@@ -41,19 +45,26 @@ class Scoring:
         return {"density": spread.ratio, "intra": spread.intra, "inter": spread.inter, "spectral_decay": finite}
 
     def reference(self) -> Mapping[str, Scores]:
-        """The test classes by the features that training starts from, and by their PCA to the embeddings' length."""
-        features = {name: self._features(part) for name, part in self.collection.parts.items() if name != "val"}
-        found = {"frozen features": self._scores(*self._test_points(lambda part: features[self._name(part)]))}
-        train = features["train"]
+        """The scored classes by the features that training starts from, and by their PCA to the embeddings' length."""
+        features: dict[int, NDArray[np.float32]] = {}
+
+        def plain(part: Part) -> NDArray[np.float32]:
+            return features.setdefault(id(part), self._features(part))
+
+        found = {"frozen features": self._scores(*self._scored_points(plain))}
+        train = self._features(self.collection["train"])
         if self.model.dim < min(train.shape):
             centre = train.mean(axis=0)
             _, _, directions = np.linalg.svd(train - centre, full_matrices=False)
 
             def projected(part: Part) -> NDArray[np.float32]:
-                return (features[self._name(part)] - centre) @ directions[: self.model.dim].T
+                return (plain(part) - centre) @ directions[: self.model.dim].T
 
-            found["their PCA"] = self._scores(*self._test_points(projected))
+            found["their PCA"] = self._scores(*self._scored_points(projected))
         return found
+
+    def _scored_points(self, rows_of: Callable[[Part], NDArray[np.float32]]) -> tuple[Points, Points | None]:
+        return (self._points(rows_of, "val"), None) if self.options.score == "validation" else self._test_points(rows_of)
 
     def _test_points(self, rows_of: Callable[[Part], NDArray[np.float32]]) -> tuple[Points, Points | None]:
         if "query" in self.collection.parts:
@@ -82,9 +93,6 @@ class Scoring:
         if preprocessing is not None:
             part = part.replace(transform=evaluation_transform(preprocessing))
         return embed(model, part, batch_size=256, workers=loader_workers(self.options.workers, part), device=self.device)
-
-    def _name(self, part: Part) -> str:
-        return next(name for name, own in self.collection.parts.items() if own is part)
 
 
 class _Pooled(nn.Module):

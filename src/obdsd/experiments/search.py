@@ -1,0 +1,47 @@
+"""Settings chosen on held-out training classes: every candidate on the same folds and seeds, the test classes unread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from obdsd.experiments.comparison import carry_out, read_result
+from obdsd.settings import TrainOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A candidate and its Recall@1 on the held-out classes of each fold and seed."""
+
+    name: str
+    recalls: list[float]
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.recalls))
+
+
+def search(
+    candidates: Mapping[str, TrainOptions], folds: Sequence[str], seeds: Sequence[int], out: Path, *, jobs: int = 1, show: bool = True
+) -> list[Found]:
+    """Train each candidate on each fold (`0/3`: the first of three parts of the training classes is held out) with each seed; best first.
+
+    Runs are kept in `out` and not repeated.
+    """
+    plan = {
+        (name, fold, seed): replace(
+            options, seed=seed, val_fold=fold, score="validation", out=str(out / name / f"fold-{fold.replace('/', 'of')}-seed-{seed}")
+        )
+        for seed in seeds
+        for fold in folds
+        for name, options in candidates.items()
+    }
+    carry_out(plan, jobs, show)
+    recalls: dict[str, list[float]] = {name: [] for name in candidates}
+    for (name, *_), options in plan.items():
+        assert options.out is not None
+        recalls[name].append(next(iter(read_result(Path(options.out))["scores"]["recall"].values())))
+    return sorted((Found(name=name, recalls=found) for name, found in recalls.items()), key=lambda found: -found.mean)
