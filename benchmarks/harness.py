@@ -21,6 +21,7 @@ from pathlib import Path
 
 import scipy.stats
 import torch
+from threadpoolctl import threadpool_limits
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("obdsd", "torch", "pytorch-metric-learning", "numpy", "scipy", "faiss-cpu")
@@ -30,9 +31,12 @@ BUDGET_SECONDS = 6.0  # for one comparison
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Ours against a peer that does the same job; `goal` is how many times faster ours should be.
+    """Ours against a peer that does the same job; `goal` is how many times faster ours should be, `memory_goal` the share of the peer's
+    peak that it may take.
 
-    `rounds` is how many at least; 6 is the least at which min..max of the ratios covers their median with 95 %.
+    `rounds` is how many at least; 6 is the least at which min..max of the ratios covers their median with 95 %. A `slow` candidate takes
+    many seconds a call: it gets no turn to warm up, and its memory is watched while it is timed. `threads` limits every library on both
+    sides; where two libraries take turns, the waiting threads of the one would else slow the other.
     """
 
     name: str
@@ -40,12 +44,17 @@ class Comparison:
     peer: Callable[[], object]
     peer_name: str
     goal: float | None = None
+    memory_goal: float | None = None
     rounds: int = 15
+    slow: bool = False
+    threads: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Medians in milliseconds; `faster` = median of peer time / our time over rounds, with a 95 % interval; peaks in MiB."""
+    """Medians in milliseconds; `faster` = median of peer time / our time over rounds, with a 95 % interval (of fewer than 6 rounds only
+    their range); peaks in MiB.
+    """
 
     name: str
     peer_name: str
@@ -56,6 +65,7 @@ class Measurement:
     high: float
     rounds: int
     goal: float | None
+    memory_goal: float | None
     ours_mib: float | None = None
     peer_mib: float | None = None
 
@@ -67,17 +77,38 @@ class Measurement:
             return "met"
         return "missed" if self.high < self.goal else "within noise of it"
 
+    @property
+    def memory_verdict(self) -> str:
+        if self.memory_goal is None or self.ours_mib is None or self.peer_mib is None:
+            return ""
+        return "met" if self.ours_mib <= self.memory_goal * self.peer_mib else "missed"
+
+    @property
+    def spread(self) -> str:
+        return f"[{self.low:.2f}, {self.high:.2f}]" if self.rounds >= 6 else f"({self.low:.2f} to {self.high:.2f})"
+
+
+More = Callable[[list[Measurement]], tuple[dict[str, object], list[str]]]
+
 
 def measure(comparison: Comparison) -> Measurement:
     """Let both take turns, the first turn alternating, and pair the times of each round."""
     sides = {"ours": comparison.ours, "peer": comparison.peer}
-    repeats = {side: max(1, round(SAMPLE_SECONDS / _seconds(call, 1, warm=True))) for side, call in sides.items()}
+    repeats = dict.fromkeys(sides, 1)
+    if not comparison.slow:
+        repeats = {side: max(1, round(SAMPLE_SECONDS / _seconds(call, 1, warm=True))) for side, call in sides.items()}
     times: dict[str, list[float]] = {side: [] for side in sides}
+    peaks: dict[str, list[float | None]] = {side: [] for side in sides}
     start = time.perf_counter()
     while len(times["ours"]) < comparison.rounds or time.perf_counter() - start < BUDGET_SECONDS:
         order = list(sides) if len(times["ours"]) % 2 == 0 else list(reversed(sides))
         for side in order:
-            times[side].append(_seconds(sides[side], repeats[side]))
+            if comparison.slow:
+                seconds, peak = watched(sides[side])
+                times[side].append(seconds)
+                peaks[side].append(peak)
+            else:
+                times[side].append(_seconds(sides[side], repeats[side]))
     ratios = [peer / ours for ours, peer in zip(times["ours"], times["peer"], strict=True)]
     low, high = median_interval(ratios)
     return Measurement(
@@ -90,7 +121,15 @@ def measure(comparison: Comparison) -> Measurement:
         high=high,
         rounds=len(ratios),
         goal=comparison.goal,
+        memory_goal=comparison.memory_goal,
+        ours_mib=_median(peaks["ours"]),
+        peer_mib=_median(peaks["peer"]),
     )
+
+
+def _median(peaks: list[float | None]) -> float | None:
+    known = [peak for peak in peaks if peak is not None]
+    return statistics.median(known) if known else None
 
 
 def _seconds(call: Callable[[], object], repeats: int, warm: bool = False) -> float:
@@ -116,15 +155,23 @@ def peak_mib(call: Callable[[], object]) -> float | None:
         libc = ctypes.CDLL(None)
         # Every larger block gets its own mapping, so that it is given back when freed and counted when taken again.
         libc.mallopt(ctypes.c_int(-3), ctypes.c_int(1 << 15))  # M_MMAP_THRESHOLD
-        call()  # buffers that libraries keep for good are not the candidate's
-        gc.collect()
-        libc.malloc_trim(0)  # blocks that were freed earlier and kept would hide what is taken now
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-        before = _status_kib("VmRSS")
-        call()
-        return (_status_kib("VmHWM") - before) / 1024
     except (OSError, AttributeError):
         return None
+    call()  # buffers that libraries keep for good are not the candidate's
+    return watched(call)[1]
+
+
+def watched(call: Callable[[], object]) -> tuple[float, float | None]:
+    """Seconds that `call` takes and how far it lifts resident memory, in MiB, or None as in `peak_mib`."""
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)  # blocks that were freed earlier and kept would hide what is taken now
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        before = _status_kib("VmRSS")
+    except (OSError, AttributeError):
+        return _seconds(call, 1), None
+    seconds = _seconds(call, 1)
+    return seconds, (_status_kib("VmHWM") - before) / 1024
 
 
 def _status_kib(field: str) -> int:
@@ -150,24 +197,26 @@ def machine() -> dict[str, object]:
     }
 
 
-def run(title: str, name: str, comparisons: Iterable[Comparison]) -> None:
-    """Measure, print as it goes, and write `results/<name>.json` and `.md`."""
+def run(title: str, name: str, comparisons: Iterable[Comparison], more: More = lambda measurements: ({}, [])) -> None:
+    """Measure, print as it goes, and write `results/<name>.json` and `.md`; `more` is asked last, for further entries and lines."""
     comparisons, measurements = list(comparisons), []
     print(f"\n{title}", flush=True)
     for comparison in comparisons:
-        measured = measure(comparison)
+        with threadpool_limits(comparison.threads):
+            measured = measure(comparison)
         measurements.append(measured)
-        print(f"  {measured.name}: {measured.faster:.2f}x [{measured.low:.2f}, {measured.high:.2f}] {measured.verdict}", flush=True)
+        print(f"  {measured.name}: {measured.faster:.2f}x {measured.spread} {measured.verdict}", flush=True)
     # Memory last: measuring it changes how the allocator works, and with it the times.
     measurements = [
-        replace(measured, ours_mib=peak_mib(comparison.ours), peer_mib=peak_mib(comparison.peer))
+        measured if comparison.slow else replace(measured, ours_mib=peak_mib(comparison.ours), peer_mib=peak_mib(comparison.peer))
         for measured, comparison in zip(measurements, comparisons, strict=True)
     ]
+    entries, lines = more(measurements)
     facts = machine()
     RESULTS.mkdir(exist_ok=True)
-    rows = [{**asdict(measured), "verdict": measured.verdict} for measured in measurements]
-    (RESULTS / f"{name}.json").write_text(json.dumps({"title": title, "machine": facts, "measurements": rows}, indent=2) + "\n")
-    (RESULTS / f"{name}.md").write_text(markdown(title, name, facts, measurements))
+    rows = [{**asdict(m), "verdict": m.verdict, "memory_verdict": m.memory_verdict} for m in measurements]
+    (RESULTS / f"{name}.json").write_text(json.dumps({"title": title, "machine": facts, "measurements": rows, **entries}, indent=2) + "\n")
+    (RESULTS / f"{name}.md").write_text(markdown(title, name, facts, measurements) + "".join(f"{line}\n" for line in lines))
 
 
 def markdown(title: str, name: str, facts: dict[str, object], measurements: list[Measurement]) -> str:
@@ -175,17 +224,20 @@ def markdown(title: str, name: str, facts: dict[str, object], measurements: list
         f"# {title}",
         f"Made by `python -m benchmarks {name}`: "
         + ", ".join(f"{key} {value}" for key, value in facts.items())
-        + ". *Faster* is the median over interleaved rounds of peer time / our time, with its 95 % interval;"
-        " memory is the peak above the level before.",
+        + ". *Faster* is the median over interleaved rounds of peer time / our time, with its 95 % interval"
+        + (", or (low to high) the mere range where fewer than 6 rounds give none" if any(m.rounds < 6 for m in measurements) else "")
+        + "; memory is the peak above the level before.",
         "",
         "| what | ours, ms | peer | peer, ms | faster | goal | ours, MiB | peer, MiB |",
         "|---|---:|---|---:|---|---|---:|---:|",
     ]
     for m in measurements:
-        goal = "" if m.goal is None else f"≥ {m.goal:g}: {m.verdict}"
+        goals = [] if m.goal is None else [f"≥ {m.goal:g}: {m.verdict}"]
+        goals += [] if m.memory_goal is None else [f"memory ≤ {m.memory_goal:g}: {m.memory_verdict}"]
         memory = ["" if mib is None else f"{mib:.1f}" for mib in (m.ours_mib, m.peer_mib)]
-        faster = f"{m.faster:.2f} [{m.low:.2f}, {m.high:.2f}], n = {m.rounds}"
-        lines.append(f"| {m.name} | {m.ours_ms:.3f} | {m.peer_name} | {m.peer_ms:.3f} | {faster} | {goal} | {memory[0]} | {memory[1]} |")
+        faster = f"{m.faster:.2f} {m.spread}, n = {m.rounds}"
+        cells = (m.name, f"{m.ours_ms:.3f}", m.peer_name, f"{m.peer_ms:.3f}", faster, "; ".join(goals), *memory)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

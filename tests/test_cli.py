@@ -43,7 +43,7 @@ def test_every_option_is_explained(name):
     assert result.returncode == 0
     help_text = " ".join(result.stdout.split())
     for field in cli.COMMANDS[name].options.__dataclass_fields__:
-        sentence = re.split(rf"\s(?:--)?{field}\s", help_text.split("Options of")[-1], maxsplit=1)[-1]
+        sentence = re.split(rf"\s(?:--)?{field}\s", help_text.split(cli.COMMANDS[name].summary)[-1], maxsplit=1)[-1]
         assert re.split(r"\((?:type|required)", sentence)[0].strip().endswith("."), f"{field} has no sentence"
 
 
@@ -72,11 +72,12 @@ def test_info_as_json_and_as_a_table():
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["inof"], "there is no command 'inof'; there are info, data; did you mean info?"),
+        (["inof"], "there is no command 'inof'; there are info, data, train, compare, evaluate, embed; did you mean info?"),
         (["info", "--formt", "json"], "unrecognized arguments: --formt json; did you mean --format?"),
+        (["info", "--form", "json"], "unrecognized arguments: --form json; did you mean --format?"),
         (["info", "--formt=json"], "unrecognized arguments: --formt=json; did you mean --format?"),
         (["info", "--format", "xml"], "format=xml must be one of 'table', 'json'"),
-        (["data", "chek", "glyphs"], "action=chek must be one of 'check'"),
+        (["data", "chek", "glyphs"], "action=chek must be one of 'check'; did you mean check?"),
         (["data", "check", "glyphs", "--seed", "1.5"], "seed=1.5 must be a whole number"),
         (["data", "check", "glyphs", "--test-fraction", "x"], "test_fraction=x must be a number"),
         (["data", "check", "glyphs", "--allow-incomplete=maybe"], "allow_incomplete=maybe must be true or false"),

@@ -1,4 +1,4 @@
-"""Every Python block of the README and of the pages on data and models runs, in order, as a reader would type them; make targets exist."""
+"""Every Python block of the README and of its pages runs, in order, as a reader would type them; make targets exist."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 README = Path(__file__).parent.parent / "README.md"
-PAGES = [README, README.parent / "docs" / "data.md", README.parent / "docs" / "models.md"]
+PAGES = [README, *(README.parent / "docs" / f"{page}.md" for page in ("data", "models", "evaluation"))]
 
 
 @pytest.mark.usefixtures("as_shipped")

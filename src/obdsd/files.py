@@ -34,6 +34,14 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             temporary.unlink()
 
 
+def check_place(path: Path) -> None:
+    """Refuse at once, before long work for it, a path where no file could be written."""
+    nearest = next(folder for folder in path.absolute().parents if folder.exists())
+    if path.is_dir() or not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        reason = "it is a folder" if path.is_dir() else f"{nearest} is no folder that can be written to"
+        raise InputError(f"{path}: cannot be written ({reason}); choose another place")
+
+
 def write_json(path: Path, content: Any) -> None:
     """Indented JSON that every reader takes: no NaN, no Infinity."""
     text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)

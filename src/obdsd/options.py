@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Literal
+
+from obdsd.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,92 @@ class DataOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EmbedOptions:
+    """Options of `obdsd embed`.
+
+    Args:
+        model: A model folder, a run folder, or BACKBONE:WEIGHTS such as tf_efficientnet_lite0:offline or resnet50:weights.pth.
+        data: The collection, as for `obdsd data`.
+        out: The file to write, of suffix .parquet or .npz.
+        part: Which items; all of them in the order of the data, or one part.
+        batch_size: Items at a time.
+        workers: Processes that read items beside this one.
+        device: Where the model runs, such as cpu or cuda:0; auto takes the accelerator if there is one.
+        split_seed: Splits the classes where the data give no split.
+        test_fraction: Share of the classes that test where the data give no split.
+        allow_incomplete: Accept a benchmark with missing classes or files.
+    """
+
+    model: str = field(kw_only=False)
+    data: str = field(kw_only=False)
+    out: str
+    part: Literal["all", "train", "val", "test", "query", "gallery"] = "all"
+    batch_size: int = 128
+    workers: int = 0
+    device: str = "auto"
+    split_seed: int = 0
+    test_fraction: float = 0.5
+    allow_incomplete: bool = False
+
+    def __post_init__(self) -> None:
+        _check_suffix(self.out, (".parquet", ".npz"))
+        _check_at_least(self, batch_size=1, workers=0, split_seed=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """Options of `obdsd evaluate`.
+
+    Args:
+        model: A model folder, a run folder, BACKBONE:WEIGHTS such as tf_efficientnet_lite0:offline, or an embeddings file alone.
+        data: The collection, as for `obdsd data`; left out for an embeddings file alone.
+        ks: The depths of Recall@K, with commas between.
+        seed: Of k-means.
+        restarts: Starts of k-means, of which the best by its own objective counts.
+        clusters: Whether to cluster for NMI and AMI, which takes long with thousands of classes.
+        part: Which items; test stands for query and gallery where the data have these.
+        out: A .json file for the scores, with the options and versions that made them.
+        per_class: Adds the scores of each class to the JSON file.
+        batch_size: Items at a time.
+        workers: Processes that read items beside this one.
+        device: Where the model runs, such as cpu or cuda:0; auto takes the accelerator if there is one.
+        split_seed: Splits the classes where the data give no split.
+        test_fraction: Share of the classes that test where the data give no split.
+        allow_incomplete: Accept a benchmark with missing classes or files.
+    """
+
+    model: str = field(kw_only=False)
+    data: str | None = field(kw_only=False, default=None)
+    ks: str = "1,2,4,8"
+    seed: int = 0
+    restarts: int = 1
+    clusters: bool = True
+    part: Literal["test", "train", "val"] = "test"
+    out: str | None = None
+    per_class: bool = False
+    batch_size: int = 128
+    workers: int = 0
+    device: str = "auto"
+    split_seed: int = 0
+    test_fraction: float = 0.5
+    allow_incomplete: bool = False
+
+    def __post_init__(self) -> None:
+        _check_at_least(self, seed=0, restarts=1, batch_size=1, workers=0, split_seed=0)
+        if not all(word.strip().isdecimal() and int(word) for word in self.ks.split(",")):
+            raise InputError(f"ks={self.ks!r} must be whole numbers above 0 with commas between; try 1,2,4,8")
+        if self.out is not None:
+            _check_suffix(self.out, (".json",))
+        elif self.per_class:
+            raise InputError("per_class=true needs a JSON file to go to; add --out scores.json")
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """`ks` as numbers."""
+        return tuple(int(word) for word in self.ks.split(","))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Preprocessing:
     """What a backbone expects of an image: (pixel · range/255 - mean) / std on a centre crop; it travels with the weights.
 
@@ -57,3 +146,15 @@ class Preprocessing:
     channels: Literal["rgb", "bgr"] = "rgb"
     range: float = 1.0
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+
+
+def _check_suffix(out: str, suffixes: tuple[str, ...]) -> None:
+    if PurePath(out).suffix.lower() not in suffixes:
+        raise InputError(f"out={out!r} must end in {' or '.join(suffixes)}; rename it")
+
+
+def _check_at_least(options: object, **least: int) -> None:
+    for name, bound in least.items():
+        value = getattr(options, name)
+        if not bound <= value < 2**31:
+            raise InputError(f"{name}={value} must be a whole number from {bound} to {2**31 - 1}; try {bound or 1}")

@@ -8,17 +8,22 @@ import importlib
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+import typing
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import docstring_parser
+import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
 from obdsd import __version__
 from obdsd.errors import InputError
-from obdsd.options import DataOptions, InfoOptions
+from obdsd.options import DataOptions, EmbedOptions, EvaluateOptions, InfoOptions
+from obdsd.presets import compare_layers, train_layers
+from obdsd.settings import CompareOptions, TrainOptions
 
+PRINT_CONFIG = "--print_config"
 DONE, DEFECT, MISTAKE, INTERRUPTED = 0, 1, 2, 130
 EXIT_CODES = (
     f"exit codes: {DONE} done; {DEFECT} a defect of obdsd (please report it with its traceback); "
@@ -43,27 +48,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Command(NamedTuple):
-    """Its options, the module of this room whose `run` takes them, and a line of help."""
+    """Its options, the module of this room whose `run` takes them, and a line of help.
+
+    `layers` says, for a command with --config, what lies between the defaults and what the user gave: a preset.
+    """
 
     options: Any
     module: str
     summary: str
+    layers: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
 
 def _run(parser: ArgumentParser, arguments: Sequence[str]) -> int:
-    chosen = parser.parse_args(arguments)
-    if chosen.command is None:
+    shown = [word for word in arguments if word != PRINT_CONFIG]
+    chosen = parser.parse_args(shown, defaults=False)
+    if chosen.get("command") is None:
         parser.print_help()
         return DONE
     command = COMMANDS[chosen.command]
-    fields = chosen[chosen.command].as_dict()
-    fields.pop("debug")
-    importlib.import_module(f"{__name__}.{command.module}").run(command.options(**fields))
+    given = {name: value for name, value in chosen[chosen.command].as_dict().items() if name not in ("debug", "config")}
+    options = command.options(**{**(command.layers(given) if command.layers else {}), **given})
+    if PRINT_CONFIG in arguments and command.layers:
+        print(yaml.safe_dump(dataclasses.asdict(options), sort_keys=False), end="")
+        return DONE
+    importlib.import_module(f"{__name__}.{command.module}").run(options)
     return DONE
 
 
 def _usual_spelling(arguments: Sequence[str]) -> list[str]:
-    """Accept --allow-incomplete for --allow_incomplete, and a switch alone for a switch with `true`."""
+    """Accept --allow-incomplete for --allow_incomplete, and a switch alone for a switch with `true`; read --config before all else,
+    so that what stands on the command line counts more, wherever it stands."""
     command = next((COMMANDS[word] for word in arguments if word in COMMANDS), None)
     switches = {f"--{field.name}" for field in dataclasses.fields(command.options) if field.type == "bool"} if command else set()
     spelt = []
@@ -71,31 +85,39 @@ def _usual_spelling(arguments: Sequence[str]) -> list[str]:
         name, equals, value = word.partition("=")
         name = f"--{name[2:].replace('-', '_')}" if name.startswith("--") else name
         spelt.append(name + equals + value)
-        if name in switches and not equals and following.lower() not in ("true", "false"):
+        if name in switches and not equals and following.lower() not in ("true", "false", "yes", "no"):
             spelt.append("true")
+    if "--config" in spelt[:-1]:
+        place = spelt.index("--config")
+        first = next(i for i, word in enumerate(spelt) if word in COMMANDS) + 1
+        spelt[first:first] = [spelt.pop(place), spelt.pop(place)]
     return spelt
 
 
 def _parser() -> ArgumentParser:
     description = "Deep metric learning with self-distillation and diffusion on batch manifolds (OBD-SD)."
-    parser = ArgumentParser(prog="obdsd", description=description, epilog=EXIT_CODES, version=__version__, exit_on_error=False)
+    parser = ArgumentParser(
+        prog="obdsd", description=description, epilog=EXIT_CODES, version=__version__, exit_on_error=False, allow_abbrev=False
+    )
     subcommands = parser.add_subcommands(required=False, dest="command", description="obdsd COMMAND --help tells more.")
     for name, command in COMMANDS.items():
-        subparser = ArgumentParser(description=command.summary, exit_on_error=False)
-        optional = {field.name for field in dataclasses.fields(command.options) if _is_optional_word(field)}
-        subparser.add_class_arguments(command.options, as_positional=True, skip=optional)
-        for parameter in docstring_parser.parse(command.options.__doc__).params:
-            if parameter.arg_name in optional:
-                subparser.add_argument(parameter.arg_name, nargs="?", help=parameter.description)
+        words = [field for field in dataclasses.fields(command.options) if not field.kw_only]  # these stand without a dash
+        usage = " ".join(["obdsd", name, *(word.name.upper() for word in words), "[options]"])
+        subparser = ArgumentParser(description=command.summary, usage=usage, exit_on_error=False)
+        types, parameters = typing.get_type_hints(command.options), docstring_parser.parse(command.options.__doc__).params
+        sentences = {parameter.arg_name: parameter.description for parameter in parameters}
+        for word in words:
+            may_be_absent: dict[str, Any] = {} if word.default is dataclasses.MISSING else {"nargs": "?"}
+            subparser.add_argument(word.name, type=types[word.name], help=sentences[word.name], **may_be_absent)
+        hidden = {field.name for field in dataclasses.fields(command.options) if field.metadata.get("hidden")}
+        subparser.add_class_arguments(command.options, skip=hidden | {word.name for word in words})
+        if command.layers:
+            subparser.add_argument("--config", action="config", help="A YAML file of options; those on the command line count more.")
+            subparser.epilog = "Defaults are the paper's for CUB-200-2011; preset and data change some: --print_config shows what counts."
         subcommands.add_subcommand(name, subparser, help=command.summary)
         _add_debug(subparser)
     _add_debug(parser)
     return parser
-
-
-def _is_optional_word(field: dataclasses.Field[Any]) -> bool:
-    """A field that stands without a dash and may be left out."""
-    return not field.kw_only and field.default is not dataclasses.MISSING
 
 
 def _add_debug(parser: ArgumentParser) -> None:
@@ -105,7 +127,8 @@ def _add_debug(parser: ArgumentParser) -> None:
 def _one_line(mistake: Exception) -> str:
     if isinstance(mistake, OSError) and mistake.filename is not None:
         return f"{mistake.filename}: {mistake.strerror}"
-    message = " ".join(str(mistake).split())
+    # a loader's worker process sends its traceback along
+    message = " ".join(str(mistake).rpartition("obdsd.errors.InputError: ")[2].split())
     wrong_command = re.match(r"argument command: invalid choice: '(.*?)'", message)
     if wrong_command:
         return f"there is no command {wrong_command[1]!r}; there are {', '.join(COMMANDS)}"
@@ -119,17 +142,22 @@ def _one_line(mistake: Exception) -> str:
     option, expected, value = wrong_value.groups()
     choices = re.fullmatch(r"typing\.Literal\[(.*)\]", expected)
     kinds = {"<class 'int'>": "a whole number", "<class 'float'>": "a number", "<class 'bool'>": "true or false"}
-    return f"{option}={value} must be {'one of ' + choices[1] if choices else kinds.get(expected, expected)}"
+    if choices is None:
+        return f"{option}={value} must be {kinds.get(expected, expected)}"
+    close = difflib.get_close_matches(value, re.findall(r"'(.*?)'", choices[1]), n=1)
+    return f"{option}={value} must be one of {choices[1]}{f'; did you mean {close[0]}?' if close else ''}"
 
 
 def _suggestion(arguments: Sequence[str], message: str) -> str:
     """What a mistyped command or option was meant to be, if something is close."""
-    known = [*COMMANDS, "--help", "--version", "--debug"]
-    known += [f"--{field.name}" for name in COMMANDS if name in arguments for field in dataclasses.fields(COMMANDS[name].options)]
+    commands = [name for name in COMMANDS if name in arguments]
+    known = ["--help", "--version", "--debug", *(() if commands else COMMANDS)]
+    known += [f"--{field.name}" for name in commands for field in dataclasses.fields(COMMANDS[name].options)]
     for word in arguments:
         name = word.split("=")[0]
         close = difflib.get_close_matches(name, known, n=1)
-        if name in message and name not in known and close:
+        option_or_command = name.startswith("--") or not commands
+        if option_or_command and name in message and name not in known and close:
             return f"; did you mean {close[0]}?"
     return ""
 
@@ -137,4 +165,8 @@ def _suggestion(arguments: Sequence[str], message: str) -> str:
 COMMANDS = {
     "info": Command(InfoOptions, "info", "Show versions and devices, for bug reports."),
     "data": Command(DataOptions, "data", "Check a collection before training on it: obdsd data check DATA."),
+    "train": Command(TrainOptions, "train", "Train an embedding: obdsd train DATA --preset ms+obd-sd.", layers=train_layers),
+    "compare": Command(CompareOptions, "compare", "Train several presets with several seeds and compare them.", layers=compare_layers),
+    "evaluate": Command(EvaluateOptions, "evaluate", "Score a model on a collection, or an embeddings file alone."),
+    "embed": Command(EmbedOptions, "embed", "Write the embeddings of a collection to a file: obdsd embed MODEL DATA --out x.parquet."),
 }

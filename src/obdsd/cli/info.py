@@ -14,18 +14,14 @@ from obdsd.options import InfoOptions
 
 
 def run(options: InfoOptions) -> None:
+    # not by obdsd.models, which takes seconds to import and may be what is broken
     accelerator = torch.accelerator.current_accelerator(check_available=True) if hasattr(torch, "accelerator") else None
     facts = {
-        "obdsd": __version__,
-        "python": platform.python_version(),
+        **versions(),
         "platform": platform.platform(),
         "cores": os.cpu_count(),
         "threads of torch": torch.get_num_threads(),
         "accelerator": str(accelerator or "none (CPU)"),
-        **{
-            name: _version_or_missing(name)
-            for name in ("torch", "torchvision", "timm", "pytorch-metric-learning", "lightning", "faiss-cpu")
-        },
     }
     if options.format == "json":
         print(json.dumps(facts, indent=2))
@@ -33,6 +29,12 @@ def run(options: InfoOptions) -> None:
     width = max(map(len, facts))
     for name, fact in facts.items():
         print(f"{name:{width}}  {fact}")
+
+
+def versions() -> dict[str, str]:
+    """Of this package, of Python, and of the packages that numbers depend on."""
+    packages = ("torch", "torchvision", "timm", "pytorch-metric-learning", "lightning", "faiss-cpu")
+    return {"obdsd": __version__, "python": platform.python_version(), **{name: _version_or_missing(name) for name in packages}}
 
 
 def _version_or_missing(package: str) -> str:

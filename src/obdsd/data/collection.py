@@ -24,6 +24,9 @@ class Items(Protocol):
     def name(self, position: int) -> str:
         """What people call it: its path below the collection's folder, or its row."""
 
+    def stamp(self, positions: NDArray[np.int64]) -> bytes:
+        """Something that changes when these items do: their content, or of files their sizes."""
+
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -134,9 +137,16 @@ def collect(
     """A collection from one table: each item's class name and its split; without splits, a seeded share of the classes tests."""
     if not len(labels):
         raise InputError(f"{name}: holds no items; check the path")
-    names, numbers = np.unique(np.asarray(labels, dtype=object).astype(str), return_inverse=True)
     if splits is None:
-        splits = _split_by_class(name, numbers, len(names), seed, test_fraction)
+        splits = _split_by_class(name, labels, seed, test_fraction)
+    return Collection(name, split_parts(name, items, labels, splits, groups), kind)
+
+
+def split_parts(
+    name: str, items: Items, labels: Sequence[str], splits: Sequence[str], groups: NDArray[np.int64] | None = None
+) -> dict[str, Part]:
+    """The parts that each item's split says, whatever they are."""
+    names, numbers = _numbered(labels)
     split_of = np.asarray(splits, dtype=object).astype(str)
     unknown = sorted(set(split_of.tolist()) - set(SPLITS))
     if unknown:
@@ -155,10 +165,17 @@ def collect(
             class_names=tuple(names[classes].tolist()),
             groups=None if groups is None else groups[chosen],
         )
-    return Collection(name, parts, kind)
+    return parts
 
 
-def _split_by_class(name: str, numbers: NDArray[np.int64], classes: int, seed: int, test_fraction: float) -> list[str]:
+def _numbered(labels: Sequence[str]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The class names in order, and the number of each item's."""
+    return np.unique(np.asarray(labels, dtype=object).astype(str), return_inverse=True)
+
+
+def _split_by_class(name: str, labels: Sequence[str], seed: int, test_fraction: float) -> list[str]:
+    names, numbers = _numbered(labels)
+    classes = len(names)
     tested = round(test_fraction * classes) if 0 < test_fraction < 1 else 0
     if not 1 <= tested <= classes - 2:
         raise InputError(

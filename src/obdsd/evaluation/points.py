@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from obdsd.errors import InputError
 
-CHUNK = 8192  # rows that are held in float64 at a time
+CHUNK = 2048  # rows that are held in float64 at a time
 
 
 class Points(NamedTuple):

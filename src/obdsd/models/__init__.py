@@ -2,5 +2,6 @@
 
 from obdsd.models.backbones import FEATURES, TINY_CONV
 from obdsd.models.embedder import Embedder
+from obdsd.models.source import open_model
 
-__all__ = ["FEATURES", "TINY_CONV", "Embedder"]
+__all__ = ["FEATURES", "TINY_CONV", "Embedder", "open_model"]

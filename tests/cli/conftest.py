@@ -1,0 +1,67 @@
+"""A small model and small data, in the folder in which the commands run."""
+
+import csv
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from obdsd import cli
+from obdsd.models import Embedder
+
+CLASSES = {"train": ("ant", "bee"), "query": ("cat", "dog"), "gallery": ("cat", "dog")}
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """`tiny`, a model for images; `head`, one for rows of 6; `list.csv`, 40 images whose splits and groups are mixed."""
+    folder = tmp_path_factory.mktemp("made")
+    Embedder("tiny-conv", dim=8, seed=3).save(folder / "tiny")
+    Embedder("features", features=6, dim=5).save(folder / "head")
+    rng = np.random.default_rng(0)
+    rows = [(split, name, i) for split, names in CLASSES.items() for name in names for i in range(8 if split == "train" else 6)]
+    with (folder / "list.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["path", "label", "split", "group"])
+        for n, row in enumerate(rng.permutation(len(rows))):
+            split, name, i = rows[row]
+            tint = {"ant": 40, "bee": 90, "cat": 140, "dog": 190}[name]
+            noise = rng.integers(-30, 31, (32, 32, 3))
+            Image.fromarray((tint + noise).astype(np.uint8)).save(folder / f"{name}-{split}-{i}.png")
+            table.writerow([f"{name}-{split}-{i}.png", name, split, f"camera {n % 3}"])
+    return folder
+
+
+@pytest.fixture
+def obdsd(made, monkeypatch, capsys):
+    """Run one command in that folder: its exit code and what it printed."""
+    monkeypatch.chdir(made)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = cli.main([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def refused(obdsd):
+    """The one line that refuses a command."""
+
+    def run(*arguments: object) -> str:
+        code, printed, line = obdsd(*arguments)
+        assert (code, printed) == (2, "")
+        assert line.startswith("obdsd: ")
+        assert line.count("\n") == 1
+        return line.removeprefix("obdsd: ").removesuffix("\n")
+
+    return run
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    def fail(descriptor):
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "fsync", fail)

@@ -1,0 +1,115 @@
+"""`obdsd embed`: every row belongs to its file, and the file can be read by anybody."""
+
+import csv
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+import torch
+from PIL import Image
+
+from obdsd.data import open_data
+from obdsd.data.images import ImageFiles, read_image
+from obdsd.data.transforms import evaluation_transform
+from obdsd.models import Embedder
+
+
+def read(path):
+    """The columns as numpy or pyarrow alone see them."""
+    if path.suffix == ".npz":
+        with np.load(path) as file:
+            return {name: file[name] for name in file.files}
+    table = pyarrow.parquet.read_table(path)
+    assert table.schema.field("embeddings").type == pyarrow.list_(pyarrow.float32(), 8)
+    return {name: np.array(table[name].to_pylist()) for name in table.column_names}
+
+
+def listed(folder):
+    with (folder / "list.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.npz"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_order_names_labels_and_groups_are_those_of_the_data(obdsd, made, tmp_path, name, workers):
+    out = tmp_path / "new" / name
+    code, printed, _ = obdsd("embed", "tiny", "manifest:list.csv", "--out", out, "--workers", workers, "--batch-size", 7)
+    assert code == 0
+    assert printed.startswith(f"{out}: 40 rows of length 8, ")
+    assert printed.endswith(" images/s\n")
+    columns, rows = read(out), listed(made)
+    assert list(columns["names"]) == [row["path"] for row in rows]
+    assert list(columns["labels"]) == [row["label"] for row in rows]
+    assert list(columns["split"]) == [row["split"] for row in rows]
+    assert [f"camera {group}" for group in columns["group"]] == [row["group"] for row in rows]
+    embedder = Embedder.load(made / "tiny")
+    prepare = evaluation_transform(embedder.preprocessing)
+    with torch.inference_mode():
+        one_by_one = torch.cat([embedder(prepare(read_image(made / row["path"]))[None]) for row in rows])
+    np.testing.assert_allclose(columns["embeddings"], one_by_one.numpy(), atol=1e-6)
+    assert {part: len(items) for part, items in open_data(str(out)).parts.items()} == {"train": 16, "query": 12, "gallery": 12}
+
+
+def test_one_part(obdsd, made, tmp_path):
+    assert obdsd("embed", "tiny", "manifest:list.csv", "--part", "gallery", "--out", tmp_path / "x.npz")[0] == 0
+    assert list(read(tmp_path / "x.npz")["names"]) == [row["path"] for row in listed(made) if row["split"] == "gallery"]
+
+
+def test_rows_are_embedded_too_and_have_no_group_if_they_had_none(obdsd, made, tmp_path):
+    x = np.random.default_rng(1).normal(size=(20, 6)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=x, y=np.arange(20) % 5)
+    assert obdsd("embed", "head", tmp_path / "x.npz", "--out", tmp_path / "z.npz")[1].endswith(" embeddings/s\n")
+    columns = read(tmp_path / "z.npz")
+    assert sorted(columns) == ["embeddings", "labels", "names", "split"]
+    expected = Embedder.load(made / "head")(torch.from_numpy(x)).detach().numpy()
+    np.testing.assert_allclose(columns["embeddings"], expected, atol=1e-6)
+    assert list(columns["names"][:2]) == ["row 0", "row 1"]
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.npz"])
+def test_a_full_disk_leaves_the_old_file_whole(refused, full_disk, tmp_path, name):
+    (tmp_path / name).write_text("precious")
+    line = refused("embed", "tiny", "manifest:list.csv", "--out", tmp_path / name)
+    assert line.startswith(f"{tmp_path / name}: cannot be written (No space left on device); make room")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_unreadable_image_is_one_line_from_any_process(refused, tmp_path, workers):
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+        for i in range(2):
+            Image.new("RGB", (32, 32)).save(tmp_path / name / f"{i}.png")
+    (tmp_path / "c" / "1.png").write_bytes(b"no image")
+    line = refused("embed", "tiny", f"folder:{tmp_path}", "--out", tmp_path / "x.npz", "--workers", workers)
+    assert line.startswith(f"{tmp_path / 'c' / '1.png'}: ")
+    assert not (tmp_path / "x.npz").exists()
+
+
+REFUSED = [
+    (["--out", "x.csv"], "out='x.csv' must end in .parquet or .npz; rename it"),
+    ([], "out must be given; add --help to see how"),
+    (["--out", "list.csv/x.npz"], "list.csv/x.npz: cannot be written ("),
+    (["--out", "."], "out='.' must end in"),
+    (["--out", "x.npz", "--batch-size", "0"], "batch_size=0 must be a whole number from 1 to 2147483647; try 1"),
+    (["--out", "x.npz", "--workers", "-1"], "workers=-1 must be a whole number from 0"),
+    (["--out", "x.npz", "--split-seed", "-1"], "split_seed=-1 must be a whole number from 0"),
+    (["--out", "x.npz", "--part", "test"], "list.csv: there is no part 'test'; it has train, query, gallery"),
+    (["--out", "x.npz", "--device", "cuad"], "device='cuad' cannot be used ("),
+]
+
+
+@pytest.mark.parametrize(("arguments", "line"), REFUSED, ids=[line[:30] for _, line in REFUSED])
+def test_mistakes_are_named_before_any_work(refused, made, arguments, line):
+    assert refused("embed", "tiny", "manifest:list.csv", *arguments).startswith(line)
+    assert not (made / "x.npz").exists()
+
+
+def test_a_folder_in_the_place_of_the_file_is_refused(refused, tmp_path):
+    (tmp_path / "x.npz").mkdir()
+    assert refused("embed", "tiny", "glyphs", "--out", tmp_path / "x.npz").endswith("(it is a folder); choose another place")
+
+
+def test_crops_of_one_image_have_names_of_their_own(tmp_path):
+    items = ImageFiles(tmp_path, ["a.png", "a.png", "b.png"], [(0, 0, 4, 4), (4, 0, 8, 4), (0, 0, 4, 4)])
+    assert [items.name(i) for i in range(3)] == ["a.png (0, 0, 4, 4)", "a.png (4, 0, 8, 4)", "b.png"]

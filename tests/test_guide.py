@@ -1,0 +1,34 @@
+"""The guide, as a reader would follow it: its blocks in order, its commands in a shell."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import obdsd
+
+GUIDE = Path(__file__).parent.parent / "docs" / "guide.md"
+
+
+@pytest.mark.usefixtures("as_shipped")
+def test_every_block_and_every_command_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```(python|bash)\n(.*?)^```", GUIDE.read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert {kind for kind, _ in blocks} == {"python", "bash"}
+    names: dict[str, object] = {}
+    environment = {**os.environ, "PYTHONPATH": str(Path(obdsd.__file__).parent.parent)}
+    for kind, block in blocks:
+        if kind == "python":
+            exec(compile(block, str(GUIDE), "exec"), names)
+            continue
+        for command in block.splitlines():
+            words = command.split()
+            assert words[0] == "obdsd"
+            result = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, env=environment, check=False)
+            assert result.returncode == 0, f"{command}\n{result.stderr}"
+    assert (tmp_path / "runs" / "first" / "result.json").exists()
+    assert (tmp_path / "compared" / "comparison.md").exists()
+    assert (tmp_path / "scores.json").exists()
