@@ -49,7 +49,7 @@ class EmbedOptions:
         out: The file to write, of suffix .parquet or .npz.
         part: Which items; all of them in the order of the data, or one part.
         batch_size: Items at a time.
-        workers: Processes that read items beside this one.
+        workers: Processes that read items beside this one; default one a core, at most 8, for image files.
         device: Where the model runs, such as cpu or cuda:0; auto takes the accelerator if there is one.
         split_seed: Splits the classes where the data give no split.
         test_fraction: Share of the classes that test where the data give no split.
@@ -61,7 +61,7 @@ class EmbedOptions:
     out: str
     part: Literal["all", "train", "val", "test", "query", "gallery"] = "all"
     batch_size: int = 128
-    workers: int = 0
+    workers: int | None = None
     device: str = "auto"
     split_seed: int = 0
     test_fraction: float = 0.5
@@ -87,7 +87,7 @@ class EvaluateOptions:
         out: A .json file for the scores, with the options and versions that made them.
         per_class: Adds the scores of each class to the JSON file.
         batch_size: Items at a time.
-        workers: Processes that read items beside this one.
+        workers: Processes that read items beside this one; default one a core, at most 8, for image files.
         device: Where the model runs, such as cpu or cuda:0; auto takes the accelerator if there is one.
         split_seed: Splits the classes where the data give no split.
         test_fraction: Share of the classes that test where the data give no split.
@@ -104,7 +104,7 @@ class EvaluateOptions:
     out: str | None = None
     per_class: bool = False
     batch_size: int = 128
-    workers: int = 0
+    workers: int | None = None
     device: str = "auto"
     split_seed: int = 0
     test_fraction: float = 0.5
@@ -156,5 +156,5 @@ def _check_suffix(out: str, suffixes: tuple[str, ...]) -> None:
 def _check_at_least(options: object, **least: int) -> None:
     for name, bound in least.items():
         value = getattr(options, name)
-        if not bound <= value < 2**31:
+        if value is not None and not bound <= value < 2**31:
             raise InputError(f"{name}={value} must be a whole number from {bound} to {2**31 - 1}; try {bound or 1}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import os
 import re
 import sys
 import traceback
@@ -40,6 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("obdsd: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:  # obdsd … | head: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
     except (InputError, ArgumentError, OSError) as mistake:
         if "--debug" in arguments:
             traceback.print_exc()

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from obdsd.cli.progress import bar
 from obdsd.data import Collection, Part, open_data
+from obdsd.data.loading import loader_workers
 from obdsd.data.transforms import evaluation_transform
 from obdsd.errors import InputError
 from obdsd.evaluation.embedding import embed
@@ -36,6 +37,6 @@ def embed_part(embedder: Embedder, part: Part, options: EmbedOptions | EvaluateO
     unit = "embeddings"
     if embedder.preprocessing is not None:
         unit, part = "images", part.replace(transform=evaluation_transform(embedder.preprocessing))
-    device = choose_device(options.device)
+    device, workers = choose_device(options.device), loader_workers(options.workers, part)
     with bar("embedding", len(part), unit) as advance:
-        return embed(embedder.to(device), part, batch_size=options.batch_size, workers=options.workers, device=device, advance=advance)
+        return embed(embedder.to(device), part, batch_size=options.batch_size, workers=workers, device=device, advance=advance)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,7 @@ from obdsd import objectives
 from obdsd.data import Collection, Part, open_data
 from obdsd.data.batches import ClassBatches
 from obdsd.data.embeddings import Rows
-from obdsd.data.glyphs import GlyphImages
+from obdsd.data.loading import loader_workers
 from obdsd.data.noise import flip_labels
 from obdsd.data.transforms import Augmented, training_transform
 from obdsd.errors import InputError
@@ -170,10 +169,3 @@ class TrainingBatches:
         for draws in self.sampler:
             indices = torch.tensor([draw.item for draw in draws])
             yield self.rows[indices], self.labels[indices], indices
-
-
-def loader_workers(asked: int | None, part: Part) -> int:
-    """Processes that load images: none where items are in memory, else one a core, at most 8."""
-    if asked is not None:
-        return asked
-    return 0 if isinstance(part.items, (Rows, GlyphImages)) else min(8, os.cpu_count() or 1)

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
+import scipy.linalg
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from obdsd.data import Collection, Part
 from obdsd.data.embeddings import Rows
+from obdsd.data.loading import loader_workers
 from obdsd.data.transforms import evaluation_transform
 from obdsd.evaluation import Points, Scores, evaluate
 from obdsd.evaluation.embedding import embed
 from obdsd.evaluation.geometry import density, spectral_decay
 from obdsd.models import Embedder
 from obdsd.settings import TrainOptions
-from obdsd.training.assembly import loader_workers
 
 
 class Scoring:
@@ -55,10 +56,11 @@ class Scoring:
         train = self._features(self.collection["train"])
         if self.model.dim < min(train.shape):
             centre = train.mean(axis=0)
-            _, _, directions = np.linalg.svd(train - centre, full_matrices=False)
+            covariance = (train - centre).T @ (train - centre)
+            _, directions = scipy.linalg.eigh(covariance, subset_by_index=[len(covariance) - self.model.dim, len(covariance) - 1])
 
             def projected(part: Part) -> NDArray[np.float32]:
-                return (plain(part) - centre) @ directions[: self.model.dim].T
+                return (plain(part) - centre) @ directions
 
             found["their PCA"] = self._scores(*self._scored_points(projected))
         return found
