@@ -3,17 +3,21 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 PYTHON ?= python3
 BIN := $(VENV)/bin
-CODE := src tests benchmarks
+CODE := src tests benchmarks demo
 
-.PHONY: help test check format bench install
+.PHONY: help demo test check format bench install
 
 help:
+	@echo "make demo    the method at work on built-in letters: a table and a retrieval, a few minutes on two cores"
 	@echo "make test    build the environment if there is none, then lint, type-check and test"
 	@echo "make check   lint and type-check only"
 	@echo "make format  put the code into its usual form"
 	@echo "make bench   measure speed and memory against peers (writes benchmarks/results/)"
 	@echo "VENV=DIR     where the environment is (default .venv)"
 	@echo "CONSTRAINTS=/dev/null  the newest versions, not those of constraints.txt (which are for Python 3.11)"
+
+demo: install
+	$(BIN)/python demo/run.py
 
 test: check
 	$(BIN)/pytest

@@ -145,7 +145,7 @@ def clusters(case: Case) -> Iterator[Comparison]:
         ours=lambda: clustering.ami(labels, seen["clusters"]),
         peer=lambda: adjusted_mutual_info_score(labels, seen["clusters"]),
         peer_name="adjusted_mutual_info_score of sklearn",
-        **case.pace,
+        **case.pace | ({"rounds": 1} if case.pace.get("slow") else {}),
     )
 
 
