@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from obdsd import cli
@@ -19,4 +20,4 @@ def features() -> str:
         Embedder("tf_efficientnet_lite0", weights="offline", head="none", size=SIZE).save(FOLDER / "backbone")
         if cli.main(["embed", str(FOLDER / "backbone"), "glyphs", "--out", str(file), "--batch-size", "64"]):
             raise SystemExit("the features could not be computed")
-    return str(file)
+    return os.path.relpath(file)

@@ -1,10 +1,11 @@
-"""The demo: does the previous epoch teach anything? Three seeds of each row, the table, and one retrieval. `make demo` runs it."""
+"""The demo: does the previous epoch teach anything? Three seeds of each row, the table, and a few retrievals. `make demo` runs it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
+import torch
 from features import FOLDER, features
 
 from obdsd import cli
@@ -22,29 +23,30 @@ def main() -> None:
     comparison = ["compare", data, "--rows", str(ROWS), "--seeds", "3", "--jobs", "2", "--out", str(FOLDER / "runs")]
     if cli.main(comparison):
         raise SystemExit("the comparison stopped; make demo goes on from there")
-    print("\n3. one retrieval with the trained model: a letter, and the five nearest of the other 4,479")
+    print("\n3. retrieval with a trained model: letters, and the five nearest of the other 4,479 (right ones marked ✓)")
     retrieve(data, FOLDER / "runs" / SHOWN / "seed-0" / "model")
 
 
 def retrieve(data: str, model: Path) -> None:
-    """Embed the test letters with a trained head and print one's neighbours, before and after."""
+    """Embed the test letters with a trained head and print the neighbours of a few, before and after."""
     found = read_vectors(Path(data))
     assert found.splits is not None
     assert found.names is not None
     test = found.splits == "test"
     before = found.matrix[test] / np.linalg.norm(found.matrix[test], axis=1, keepdims=True)
     after = embed(model, found.matrix[test])
-    query = 2000
-    for when, rows in (("by the features", before), ("by the head    ", after)):
-        nearest = neighbours(rows, 5)[query]
-        shown = "  ".join(f"{letter(found.names[test][i])}{'✓' if found.labels[test][i] == found.labels[test][query] else '✗'}" for i in nearest)
-        print(f"   {letter(found.names[test][query])} → {when}: {shown}")
+    names, labels = found.names[test], found.labels[test]
+    nearest = {"features": neighbours(before, 5), "trained": neighbours(after, 5)}
+    for query in range(0, len(names), len(names) // 6):
+        shown = [
+            f"{when}: " + "  ".join(f"{letter(names[i])}{'✓' if labels[i] == labels[query] else '·'}" for i in near[query])
+            for when, near in nearest.items()
+        ]
+        print(f"   {letter(names[query])} →  {'     '.join(shown)}")
     print(f"   model: {model}    in Python: obdsd.models.Embedder.load({str(model)!r})")
 
 
 def embed(model: Path, rows: np.ndarray) -> np.ndarray:
-    import torch
-
     with torch.no_grad():
         return Embedder.load(model)(torch.from_numpy(rows)).numpy()
 

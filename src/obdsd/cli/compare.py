@@ -27,7 +27,7 @@ def run(options: CompareOptions) -> None:
         raise
     write_tables(comparison, out)
     print(text_table(comparison), caption(comparison), plain_words(comparison), sep="\n\n")
-    print(f"\nruns, with their models: {out}/ROW/seed-N    tables: {out}/comparison.md, .csv, .json")
+    print(f"\nruns, each with its model: {out}/ROW/seed-N\ntables: {out}/comparison.md, .csv, .json")
 
 
 def rows_of(options: CompareOptions) -> dict[str, TrainOptions]:
