@@ -17,6 +17,7 @@ from sklearn.decomposition import PCA
 from obdsd import BatchDiffusion, PreviousEpochTeacher, SelfDistillation, objectives
 from obdsd.data import open_data
 from obdsd.data.batches import ClassBatches
+from obdsd.data.transforms import evaluation_transform
 from obdsd.errors import InputError
 from obdsd.evaluation import evaluate
 from obdsd.evaluation.embedding import embed
@@ -92,6 +93,17 @@ def test_what_a_run_leaves(options, features):
     assert record["reference"]["frozen features"]["recall"] == {str(k): value for k, value in frozen.recall.items()}
     assert set(record["reference"]) == {"frozen features", "their PCA"}
     assert result.model().dim == 6
+
+
+def test_the_reference_is_the_model_before_any_training(tmp_path):
+    start = Embedder("tiny-conv", seed=5)
+    torch.save(start.backbone.state_dict(), tmp_path / "start.pt")
+    small = {"weights": str(tmp_path / "start.pt"), "epochs": 1, "crop": 1.0, "evaluate_every": 0, "lr": 0.1, "device": "cpu"}
+    record = train(preset("ms", "glyphs", **small, out=str(tmp_path / "run")), show=False).record
+    test = open_data("glyphs")["test"]
+    plain = Embedder("tiny-conv", head="none", weights=str(tmp_path / "start.pt")).eval()
+    rows = embed(plain, test.replace(transform=evaluation_transform(plain.preprocessing)))
+    assert record["reference"]["frozen features"]["recall"]["1"] == pytest.approx(evaluate(rows, test.labels, clusters=False).recall[1])
 
 
 def test_geometry_is_that_of_the_training_set(options, features):
@@ -300,6 +312,17 @@ def test_another_run_is_not_resumed(options, changes, message):
     begun(options)
     with pytest.raises(InputError, match=message):
         train(options(resume=True, **changes), show=False)
+
+
+def test_a_run_stopped_before_its_first_checkpoint_begins_anew(options):
+    chosen = options(epochs=2)
+    train(chosen, show=False)
+    before = lines(chosen.out)
+    folder = Path(chosen.out)
+    (folder / "result.json").unlink()
+    (folder / "checkpoints" / "last.pt").unlink()
+    train(options(epochs=2, resume=True), show=False)
+    assert lines(chosen.out) == before
 
 
 def test_a_folder_in_use_a_finished_run_and_none_at_all(options):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from pytorch_metric_learning import losses, miners
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
 from obdsd import objectives
@@ -139,6 +140,13 @@ def optimizer_of(options: Settings, model: Embedder, objective: Objective) -> to
         return torch.optim.SGD(groups, lr=options.lr, weight_decay=options.weight_decay, momentum=options.momentum)
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[options.optimizer]
     return kind(groups, lr=options.lr, weight_decay=options.weight_decay)
+
+
+def check_micro_batch(settings: Settings, model: Embedder) -> None:
+    """Chunks of a batch have statistics of their own: no BatchNorm may use them."""
+    uses_statistics = model.architecture.batchnorm == "train" and any(isinstance(module, _BatchNorm) for module in model.modules())
+    if settings.micro_batch and uses_statistics:
+        raise InputError(f"micro_batch={settings.micro_batch} would change BatchNorm's statistics; use batchnorm=frozen with it")
 
 
 class TrainingBatches:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from lightning.fabric import Fabric
 from torch import Tensor
@@ -29,7 +28,7 @@ from obdsd.training.runs import RunFolder, RunResult, read_state, write_state
 from obdsd.training.schedule import lr_factor, set_learning_rates
 from obdsd.training.scoring import Scoring
 
-PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
+PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
 def train(options: TrainOptions, *, show: bool = True) -> RunResult:
@@ -41,11 +40,14 @@ def train(options: TrainOptions, *, show: bool = True) -> RunResult:
     collection = assembly.collection_of(options)
     training = Training(options, collection, folder)
     data = {name: {"items": len(part), "fingerprint": fingerprint(part)} for name, part in collection.parts.items()}
+    state = None
     if options.resume:
-        training.restore(folder.resume(options, data))
+        state = folder.resume(options, data)
     else:
         folder.begin(options, data)
-    with display_for(show)(options.epochs, len(training.batches), training.progress.epoch + 1) as display:
+    with display_for(show)(options.epochs, len(training.batches), 0 if state is None else state["epoch"] + 1) as display:
+        training.score_reference(display)
+        training.restore(state)
         training.run(display)
         return training.finish(display)
 
@@ -67,7 +69,6 @@ class Progress:
     best_epoch: int = -1
     stale: int = 0  # evaluations since the best
     seconds: float = 0.0
-    evaluated: dict[str, Any] = field(default_factory=dict)
 
 
 class Training:
@@ -79,9 +80,11 @@ class Training:
         if options.precision == "16" and device.type != "cuda":
             raise InputError(f"precision=16 needs a GPU, device={device.type} has none; use bf16")
         part = collection["train"]
-        self.fabric = Fabric(accelerator=device.type, devices=1, precision=PRECISIONS[options.precision])  # type: ignore[arg-type]
+        self.fabric = Fabric(
+            accelerator=device.type, devices=1 if device.index is None else [device.index], precision=PRECISIONS[options.precision]
+        )
         self.embedder = assembly.model_of(options, collection)
-        self._check_micro_batch()
+        assembly.check_micro_batch(options, self.embedder)
         self.batches = assembly.TrainingBatches(options, part, self.embedder)
         self.objective = assembly.objective_of(options, len(part.class_names), self.embedder.dim).to(device)
         self.distill = assembly.distillation_of(options)
@@ -92,7 +95,7 @@ class Training:
         if options.compile:
             self.embedder.compile()
         self.model, self.optimizer = self.fabric.setup(self.embedder, optimizer)
-        self.scoring = Scoring(options, collection, self.embedder, device)
+        self.scoring = Scoring(options, collection, self.embedder, self.fabric.device)
         self.logger = logger_of(options.logger, folder.path)
         self.progress = Progress()
 
@@ -174,7 +177,6 @@ class Training:
                 self._remember_best(epoch, scores)
         if options.test_every and (epoch + 1) % options.test_every == 0:
             found["test"] = self.scoring.test().as_dict()
-        self.progress.evaluated |= found
         return found
 
     def _remember_best(self, epoch: int, scores: Scores) -> None:
@@ -204,32 +206,24 @@ class Training:
             "epoch": chosen,
             "chosen_by": by,
             "train": self.scoring.geometry(),
-            "validation": self.progress.evaluated.get("validation"),
-            "reference": self._reference(display),
+            "validation": self.scoring.validation().as_dict() if "val" in self.collection.parts else None,
+            "reference": self.folder.reference(),
             "seconds": round(self.progress.seconds, 3),
             "seed": self.options.seed,
             "preset": self.options.preset,
             "threads": torch.get_num_threads(),
             "device": self.fabric.device.type,
         }
-        per_class = {
-            "labels": [str(label) for label in scores.per_class.labels],
-            "queries": scores.per_class.queries.tolist(),
-            "recall": {str(k): np.round(values, 6).tolist() for k, values in scores.per_class.recall.items()},
-            "map_at_r": np.round(scores.per_class.map_at_r, 6).tolist(),
-        }
-        write_json(self.folder.path / "per_class.json", per_class)
-        write_json(self.folder.result_file, record)
+        self.folder.finish(record, scores.per_class)
         return RunResult(folder=self.folder.path, options=self.options, scores=scores, epoch=chosen, chosen_by=by, record=record)
 
-    def _reference(self, display: Display) -> dict[str, Any] | None:
-        """What the user had before: only where something was pretrained."""
+    def score_reference(self, display: Display) -> None:
+        """What the user has before any training: once, and only where something is pretrained."""
         default = "none" if self.options.backbone == TINY_CONV else "imagenet"
         pretrained = self.embedder.preprocessing is None or (self.options.weights or default) != "none"
-        if not (self.options.reference and pretrained):
-            return None
-        display.say("scoring the untrained features")
-        return {name: scores.as_dict() for name, scores in self.scoring.reference().items()}
+        if self.options.reference and pretrained and self.folder.reference() is None:
+            display.say("scoring the untrained features")
+            write_json(self.folder.reference_file, {name: scores.as_dict() for name, scores in self.scoring.reference().items()})
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -259,13 +253,6 @@ class Training:
         return InputError(
             f"epoch {epoch}, step {step}: {fault}; stopped before the update, the batch's items are in {path}; try a smaller lr"
         )
-
-    def _check_micro_batch(self) -> None:
-        batch_statistics = self.embedder.architecture.batchnorm == "train" and any(
-            isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in self.embedder.modules()
-        )
-        if self.options.micro_batch and batch_statistics:
-            raise InputError(f"micro_batch={self.options.micro_batch} would change BatchNorm's statistics; use batchnorm=frozen with it")
 
 
 def _seed_of(*place: int) -> int:

@@ -1,4 +1,7 @@
-"""A run on disk: config.yaml, run.json, metrics.jsonl, checkpoints/, model/, result.json. Nothing else holds state."""
+"""A run on disk: config.yaml, run.json, reference.json, metrics.jsonl, checkpoints/, model/, per_class.json and result.json.
+
+Nothing else holds state.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 
 from obdsd.errors import InputError
 from obdsd.evaluation import Scores
+from obdsd.evaluation.scores import PerClass
 from obdsd.files import replacing, write_json
 from obdsd.models import Embedder
 from obdsd.settings import TrainOptions
@@ -48,6 +53,7 @@ class RunFolder:
         self.path = path
         self.result_file = path / "result.json"
         self.metrics_file = path / "metrics.jsonl"
+        self.reference_file = path / "reference.json"
         self.last, self.best = path / "checkpoints" / "last.pt", path / "checkpoints" / "best.pt"
 
     def begin(self, options: TrainOptions, data: dict[str, Any]) -> None:
@@ -67,10 +73,8 @@ class RunFolder:
         if self.result_file.exists():
             raise InputError(f"out={self.path} is finished; nothing is left to resume, see {self.result_file.name} there")
         self._check_same(options, data)
-        if not self.last.exists():
-            return None
-        state = read_state(self.last)
-        lines = self.metrics()[: state["epoch"] + 1]
+        state = read_state(self.last) if self.last.exists() else None
+        lines = self.metrics()[: state["epoch"] + 1] if state else []
         with replacing(self.metrics_file) as file:  # lines of an epoch whose checkpoint was not written
             file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
         return state
@@ -89,6 +93,21 @@ class RunFolder:
             raise InputError(f"out={self.path} was begun by another version of obdsd; finish it with that version")
         if record.get("data") != data:
             raise InputError(f"data={options.data} changed since the run in {self.path} began; restore it, or begin a new run")
+
+    def reference(self) -> dict[str, Any] | None:
+        """The scores of what was there before the training, if they were asked for."""
+        return read_mapping(self.reference_file) if self.reference_file.exists() else None
+
+    def finish(self, record: dict[str, Any], per_class: PerClass) -> None:
+        """The scores of each class, then the result, which says that the run is complete."""
+        classes = {
+            "labels": [str(label) for label in per_class.labels],
+            "queries": per_class.queries.tolist(),
+            "recall": {str(k): np.round(values, 6).tolist() for k, values in per_class.recall.items()},
+            "map_at_r": np.round(per_class.map_at_r, 6).tolist(),
+        }
+        write_json(self.path / "per_class.json", classes)
+        write_json(self.result_file, record)
 
     def append(self, line: dict[str, Any]) -> None:
         try:
