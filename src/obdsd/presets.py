@@ -33,7 +33,7 @@ DATA: dict[str, dict[str, Any]] = {
     "cars196": {"epochs": 150, "weight": 75.0, "omega": 0.99, "walk_temperature": 1.0},
     "sop": {"epochs": 100, "weight": 100.0, "omega": 0.5, "walk_temperature": 0.005, "ks": "1,10,100"},
     "inshop": {"epochs": 100, "weight": 100.0, "omega": 0.5, "walk_temperature": 0.005, "ks": "1,10,20,30"},  # SOP's: the paper has none
-    "glyphs": {"epochs": 20, "backbone": "tiny-conv", "lr": 1e-3, "crop": 0.7, "flip": False, "weight": 100.0},
+    "glyphs": {"epochs": 20, "backbone": "tiny-conv", "lr": 1e-3, "crop": 0.7, "flip": False, "weight": 1.0},
     "embeddings": {"epochs": 40, "backbone": "features", "head": "two-layer", "lr": 1e-4, "weight": 100.0},
 }
 

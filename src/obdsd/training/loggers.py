@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from pathlib import Path
 from typing import Any
 
 from obdsd.errors import InputError
 
 
+def check_logger(name: str | None) -> None:
+    """Refuse one whose package is not installed, before anything is begun."""
+    if name is not None and importlib.util.find_spec(name) is None:
+        raise InputError(f'logger={name} is not installed; pip install "obdsd[loggers]"')
+
+
 def logger_of(name: str | None, folder: Path) -> Any:
-    """A logger of Lightning's by name, or None; one whose package is missing is refused."""
-    if name is None:
-        return None
-    try:
-        if name == "tensorboard":
-            from lightning.fabric.loggers.tensorboard import TensorBoardLogger
+    """A logger of Lightning's by name that writes into the run's folder, or None. Weights & Biases and MLflow heed their own
+    environment variables (`WANDB_MODE`, `MLFLOW_TRACKING_URI`)."""
+    if name == "tensorboard":
+        from lightning.fabric.loggers.tensorboard import TensorBoardLogger
 
-            return TensorBoardLogger(folder, name="events", version="")
-        if name == "wandb":
-            from lightning.pytorch.loggers import WandbLogger
+        return TensorBoardLogger(folder, name="events", version="")
+    if name == "wandb":
+        from lightning.pytorch.loggers import WandbLogger
 
-            return WandbLogger(project="obdsd", name=folder.name, save_dir=folder)
+        return WandbLogger(project="obdsd", name=folder.name, save_dir=folder)
+    if name == "mlflow":
         from lightning.pytorch.loggers import MLFlowLogger
 
-        return MLFlowLogger("obdsd", run_name=folder.name, save_dir=str(folder / "mlruns"))
-    except ModuleNotFoundError as missing:
-        raise InputError(f'logger={name} is not installed; pip install "obdsd[loggers]"') from missing
+        own = f"sqlite:///{(folder / 'mlflow.db').absolute()}"
+        return MLFlowLogger("obdsd", run_name=folder.name, tracking_uri=os.environ.get("MLFLOW_TRACKING_URI", own))
+    return None

@@ -23,7 +23,7 @@ from obdsd.settings import TrainOptions
 from obdsd.training import assembly
 from obdsd.training.display import Display, display_for
 from obdsd.training.gradient import ask, backward
-from obdsd.training.loggers import logger_of
+from obdsd.training.loggers import check_logger, logger_of
 from obdsd.training.runs import RunFolder, RunResult, read_state, write_state
 from obdsd.training.schedule import lr_factor, set_learning_rates
 from obdsd.training.scoring import Scoring
@@ -76,6 +76,7 @@ class Training:
 
     def __init__(self, options: TrainOptions, collection: Collection, folder: RunFolder) -> None:
         self.options, self.folder, self.collection = options, folder, collection
+        check_logger(options.logger)
         device = choose_device(options.device)
         if options.precision == "16" and device.type != "cuda":
             raise InputError(f"precision=16 needs a GPU, device={device.type} has none; use bf16")
@@ -96,11 +97,11 @@ class Training:
             self.embedder.compile()
         self.model, self.optimizer = self.fabric.setup(self.embedder, optimizer)
         self.scoring = Scoring(options, collection, self.embedder, self.fabric.device)
-        self.logger = logger_of(options.logger, folder.path)
         self.progress = Progress()
 
     def run(self, display: Display) -> None:
         """All epochs that are left. After each, the teacher becomes the model as it then is."""
+        logger = logger_of(self.options.logger, self.folder.path)
         while self.progress.epoch + 1 < self.options.epochs and not self._out_of_patience():
             epoch, start = self.progress.epoch + 1, time.perf_counter()
             self.embedder.backbone.requires_grad_(epoch >= self.options.head_only_epochs)
@@ -114,8 +115,8 @@ class Training:
             self.folder.append(line)
             write_state(self.folder.last, self._state())
             display.epoch(line)
-            if self.logger is not None:
-                self.logger.log_metrics(_flat(line), step=epoch)
+            if logger is not None:
+                logger.log_metrics(_flat(line), step=epoch)
 
     def _run_epoch(self, epoch: int, display: Display) -> tuple[dict[str, float], int]:
         """One pass over the training set; the means of the loss's parts, and how many items went by."""
