@@ -132,3 +132,8 @@ def test_a_defect_is_not_taken_for_a_mistake(monkeypatch):
     monkeypatch.setattr(info, "run", Fails(ZeroDivisionError("ours")))
     with pytest.raises(ZeroDivisionError, match="ours"):
         cli.main(["info"])
+
+
+def test_options_may_stand_anywhere():
+    given = ["evaluate", "model", "--ks", "1", "data", "--per-class", "--debug", "--config=x"]
+    assert cli._usual_spelling(given) == ["evaluate", "--config=x", "model", "data", "--ks", "1", "--per_class", "true", "--debug"]

@@ -25,6 +25,7 @@ from obdsd.presets import compare_layers, train_layers
 from obdsd.settings import CompareOptions, TrainOptions
 
 PRINT_CONFIG = "--print_config"
+ALONE = ("--help", "-h", "--debug", "--version", PRINT_CONFIG)  # take no value
 DONE, DEFECT, MISTAKE, INTERRUPTED = 0, 1, 2, 130
 EXIT_CODES = (
     f"exit codes: {DONE} done; {DEFECT} a defect of obdsd (please report it with its traceback); "
@@ -80,8 +81,7 @@ def _run(parser: ArgumentParser, arguments: Sequence[str]) -> int:
 
 
 def _usual_spelling(arguments: Sequence[str]) -> list[str]:
-    """Accept --allow-incomplete for --allow_incomplete, and a switch alone for a switch with `true`; read --config before all else,
-    so that what stands on the command line counts more, wherever it stands."""
+    """Accept --allow-incomplete for --allow_incomplete, and a switch alone for a switch with `true`."""
     command = next((COMMANDS[word] for word in arguments if word in COMMANDS), None)
     switches = {f"--{field.name}" for field in dataclasses.fields(command.options) if field.type == "bool"} if command else set()
     spelt = []
@@ -91,11 +91,24 @@ def _usual_spelling(arguments: Sequence[str]) -> list[str]:
         spelt.append(name + equals + value)
         if name in switches and not equals and following.lower() not in ("true", "false", "yes", "no"):
             spelt.append("true")
-    if "--config" in spelt[:-1]:
-        place = spelt.index("--config")
-        first = next(i for i, word in enumerate(spelt) if word in COMMANDS) + 1
-        spelt[first:first] = [spelt.pop(place), spelt.pop(place)]
-    return spelt
+    return _in_order(spelt)
+
+
+def _in_order(arguments: Sequence[str]) -> list[str]:
+    """--config first, so that all that is given beside it counts more, then the words without a dash, then the options."""
+    first = next((place for place, word in enumerate(arguments) if word in COMMANDS), len(arguments)) + 1
+    parts: dict[str, list[str]] = {"config": [], "words": [], "options": []}
+    rest = list(arguments[first:])
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-"):
+            parts["words"].append(word)
+            continue
+        kind = parts["config" if word.startswith("--config") else "options"]
+        kind.append(word)
+        if "=" not in word and word not in ALONE and rest:
+            kind.append(rest.pop(0))
+    return [*arguments[:first], *parts["config"], *parts["words"], *parts["options"]]
 
 
 def _parser() -> ArgumentParser:
