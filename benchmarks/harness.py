@@ -207,10 +207,11 @@ def run(title: str, name: str, comparisons: Iterable[Comparison], more: More = l
         measurements.append(measured)
         print(f"  {measured.name}: {measured.faster:.2f}x {measured.spread} {measured.verdict}", flush=True)
     # Memory last: measuring it changes how the allocator works, and with it the times.
-    measurements = [
-        measured if comparison.slow else replace(measured, ours_mib=peak_mib(comparison.ours), peer_mib=peak_mib(comparison.peer))
-        for measured, comparison in zip(measurements, comparisons, strict=True)
-    ]
+    for place, comparison in enumerate(comparisons):
+        if not comparison.slow:
+            with threadpool_limits(comparison.threads):
+                peaks = {"ours_mib": peak_mib(comparison.ours), "peer_mib": peak_mib(comparison.peer)}
+            measurements[place] = replace(measurements[place], **peaks)
     entries, lines = more(measurements)
     facts = machine()
     RESULTS.mkdir(exist_ok=True)
