@@ -9,12 +9,12 @@ values of λ, on two folds; the seed is not one of the demo's. The runs go to de
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 
 from features import FOLDER, features
 
 from obdsd.experiments.search import search
+from obdsd.files import write_json
 from obdsd.presets import preset
 from obdsd.settings import TrainOptions
 
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     found = search(candidates(features()), FOLDS, SEEDS, FOLDER / "search", jobs=parser.parse_args().jobs)
     record = [{**asdict(entry), "mean": entry.mean} for entry in found]
-    (FOLDER.parent / "search.json").write_text(json.dumps({"common": COMMON, "rows": ROWS, "found": record}, indent=1) + "\n")
+    write_json(FOLDER.parent / "search.json", {"common": COMMON, "rows": ROWS, "found": record})
     for entry in found:
         print(f"{100 * entry.mean:6.2f} %  {entry.name}")
 

@@ -48,7 +48,7 @@ LIBRARIES = {
     "settings": set(),
     "presets": set(),
     "errors": set(),
-    "files": set(),
+    "files": {"yaml"},
     "evaluation": {"numpy", "torch", "faiss", "scipy", "sklearn", "jaxtyping"},
 }
 

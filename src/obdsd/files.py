@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+import yaml
+
 from obdsd.errors import InputError
 
 
@@ -47,3 +49,14 @@ def write_json(path: Path, content: Any) -> None:
     text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
     with replacing(path) as file:
         file.write(f"{text}\n".encode())
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """A YAML or JSON file of named fields."""
+    try:
+        content = yaml.safe_load(path.read_bytes())
+    except (yaml.YAMLError, UnicodeError, OSError) as damage:
+        raise InputError(f"{path}: cannot be read ({' '.join(str(damage).split())[:120]}); restore it or begin a new run") from damage
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: must hold named fields; restore it or begin a new run")
+    return content

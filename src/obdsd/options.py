@@ -51,8 +51,8 @@ class EmbedOptions:
         batch_size: Items at a time.
         workers: Processes that read items beside this one; default one a core, at most 8, for image files.
         device: Where the model runs, such as cpu or cuda:0; auto takes the accelerator if there is one.
-        split_seed: Splits the classes where the data give no split.
-        test_fraction: Share of the classes that test where the data give no split.
+        split_seed: Splits the classes where the data give no split; default that of the run, else 0.
+        test_fraction: Share of the classes that test where the data give no split; default that of the run, else 0.5.
         allow_incomplete: Accept a benchmark with missing classes or files.
     """
 
@@ -63,8 +63,8 @@ class EmbedOptions:
     batch_size: int = 128
     workers: int | None = None
     device: str = "auto"
-    split_seed: int = 0
-    test_fraction: float = 0.5
+    split_seed: int | None = None
+    test_fraction: float | None = None
     allow_incomplete: bool = False
 
     def __post_init__(self) -> None:
@@ -89,8 +89,8 @@ class EvaluateOptions:
         batch_size: Items at a time.
         workers: Processes that read items beside this one; default one a core, at most 8, for image files.
         device: Where the model runs, such as cpu or cuda:0; auto takes the accelerator if there is one.
-        split_seed: Splits the classes where the data give no split.
-        test_fraction: Share of the classes that test where the data give no split.
+        split_seed: Splits the classes where the data give no split; default that of the run, else 0.
+        test_fraction: Share of the classes that test where the data give no split; default that of the run, else 0.5.
         allow_incomplete: Accept a benchmark with missing classes or files.
     """
 
@@ -106,8 +106,8 @@ class EvaluateOptions:
     batch_size: int = 128
     workers: int | None = None
     device: str = "auto"
-    split_seed: int = 0
-    test_fraction: float = 0.5
+    split_seed: int | None = None
+    test_fraction: float | None = None
     allow_incomplete: bool = False
 
     def __post_init__(self) -> None:

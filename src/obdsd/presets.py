@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from obdsd.errors import InputError
-from obdsd.settings import Settings, TrainOptions
+from obdsd.settings import CompareOptions, Settings, TrainOptions
 
 LOSSES: dict[str, dict[str, Any]] = {
     "ms": {"loss": "multi-similarity"},
@@ -27,6 +27,20 @@ METHODS: dict[str, dict[str, Any]] = {
 """The last two are controls: what the walk does without its graph. (The third, a flatter teacher, is `targets=pairwise scale=1-omega`.)"""
 
 NAMES = [loss + (f"+{method}" if method else "") for loss in LOSSES for method in METHODS]
+
+SETTINGS = {field.name for field in fields(Settings)}
+IDLE = [  # an option, a value of it (or "not " and one), and what then does nothing
+    ("teacher", "none", ("weight", "temperature", "ramp", "targets", "omega", "form", "walk_temperature", "scale")),
+    ("teacher", "not ema", ("ema_decay",)),
+    ("targets", "not pairwise", ("scale",)),
+    ("targets", "not batch-diffusion", ("form", "walk_temperature")),
+    ("targets", "pairwise", ("omega",)),
+    ("form", "symmetric", ("walk_temperature",)),
+    ("loss", "not margin", ("sampling",)),
+    ("optimizer", "not sgd", ("momentum",)),
+    ("schedule", "not steps", ("lr_gamma",)),
+    ("backbone", "features", ("crop", "flip", "size", "pooling", "weights", "channels_last")),
+]
 
 DATA: dict[str, dict[str, Any]] = {
     "cub200": {"epochs": 150, "weight": 1000.0, "omega": 0.3, "walk_temperature": 1.0},
@@ -60,12 +74,34 @@ def preset_settings(name: str, data: str) -> dict[str, Any]:
 
 def train_layers(given: dict[str, Any]) -> dict[str, Any]:
     """What lies between the defaults and what a user of the command line gave: the preset's settings."""
-    return preset_settings(given.get("preset", TrainOptions.preset), given["data"])
+    settings = preset_settings(given.get("preset", TrainOptions.preset), given["data"])
+    _check_used({**asdict(TrainOptions(given["data"])), **settings}, given)
+    return settings
+
+
+def _check_used(usual: dict[str, Any], given: dict[str, Any]) -> None:
+    """Refuse an option that would do nothing beside the others, unless it says what holds anyway (a run's own config.yaml)."""
+    counts = {**usual, **given}
+    for other, value, names in IDLE:
+        idle = counts[other] != value[4:] if value.startswith("not ") else counts[other] == value
+        for name in names:
+            if idle and given.get(name, usual[name]) != usual[name]:
+                raise InputError(f"{name}={given[name]} does nothing with {other}={counts[other]}; leave it out or change {other}")
+
+
+def configuration(options: TrainOptions | CompareOptions) -> dict[str, Any]:
+    """What a YAML file for --config would hold; of a comparison its own options and what holds for every row."""
+    named = asdict(options)
+    if isinstance(options, TrainOptions):
+        return named
+    return {name: value for name, value in named.items() if name not in SETTINGS and name != "given"} | {
+        name: named[name] for name in options.given
+    }
 
 
 def compare_layers(given: dict[str, Any]) -> dict[str, Any]:
     """A comparison has a preset for each row; what the user gave holds for all of them."""
-    return {"given": tuple(name for name in given if name in {field.name for field in fields(Settings)})}
+    return {"given": tuple(name for name in given if name in SETTINGS)}
 
 
 def data_kind(data: str) -> str:

@@ -161,9 +161,10 @@ class Settings:
         )
         _require(self.miner is None or self.loss.startswith("pml:"), self, "miner", "goes with loss=pml:NAME only")
         _require(not (self.val_fraction and self.val_fold), self, "val_fold", "and val_fraction are two ways; give one")
-        held_out = bool(self.val_fraction or self.val_fold)
-        for name, default in (("select", "last"), ("patience", 0), ("score", "test")):
-            _require(held_out or getattr(self, name) == default, self, name, "needs held-out classes; add val_fraction=0.2")
+        chooses = self.select == "best" or self.patience > 0
+        _require(not chooses or 1 <= self.evaluate_every <= self.epochs, self, "evaluate_every", "leaves nothing to choose from; try 1")
+        _require(not (self.head == "none" and self.head_only_epochs), self, "head_only_epochs", "needs a head; use head=linear")
+        _check_seed(self, "split_seed")
         _ = self.fold, self.depths
 
     @property
@@ -173,10 +174,16 @@ class Settings:
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """`ks` as numbers."""
+        """`ks` as numbers; 1 is always among them."""
         depths = _numbers(self, "ks", "1,2,4,8")
         _require(bool(depths), self, "ks", "must hold a number; try 1,2,4,8")
-        return depths
+        return tuple(sorted({1, *depths}))
+
+    @property
+    def needs_held_out_classes(self) -> str | None:
+        """The option that cannot do without them, if there is one."""
+        wanted = {"select": self.select == "best", "patience": self.patience > 0, "score": self.score == "validation"}
+        return next((name for name, wants in wanted.items() if wants), None)
 
     @property
     def fold(self) -> tuple[int, int] | None:
@@ -194,7 +201,8 @@ class TrainOptions(Settings):
 
     Args:
         data: The collection, NAME:PATH (cub200, cars196, sop, inshop, folder, manifest, embeddings), glyphs, or an embeddings file.
-        preset: Settings by name, a loss (ms, margin, r-margin, proxy-anchor) alone or with +psd, +obd-sd, +obd-sd-softmax or a control.
+        preset: Settings by name, a loss (ms, margin, r-margin, proxy-anchor) alone or with +psd, +obd-sd, +obd-sd-softmax or a control
+            (from Python: obdsd.presets.preset, which fills the fields; here it is but a label).
         out: The run's folder; default runs/DATA-PRESET-SEED.
         seed: Of everything random; the same seed gives the same run.
         resume: Go on with the run in that folder, after its last finished epoch.
@@ -205,6 +213,10 @@ class TrainOptions(Settings):
     out: str | None = None
     seed: int = 0
     resume: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_seed(self, "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,11 +246,16 @@ class CompareOptions(Settings):
         super().__post_init__()
         for name in ("seeds", "jobs"):
             _require(getattr(self, name) >= 1, self, name, "must be 1 or more")
+        _check_seed(self, "first_seed")
 
 
 def _require(ok: bool, options: object, name: str, rule: str) -> None:
     if not ok:
         raise InputError(f"{name}={getattr(options, name)} {rule}")
+
+
+def _check_seed(options: object, name: str) -> None:
+    _require(0 <= getattr(options, name) < 2**31, options, name, f"must be a whole number from 0 to {2**31 - 1}")
 
 
 def _numbers(options: object, name: str, example: str) -> tuple[int, ...]:

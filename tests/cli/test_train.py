@@ -73,6 +73,25 @@ def test_default_preset_config_flag(capsys, tmp_path):
     assert (first["omega"], first["weight"]) == (0.5, 5.0)
 
 
+def test_a_comparisons_configuration_can_be_read_again(capsys, tmp_path):
+    found = config_of(capsys, "compare", "x.npz", "--presets", "ms,ms+psd", "--epochs", "3", "--weight", "5")
+    assert (found["presets"], found["epochs"], found["weight"]) == ("ms,ms+psd", 3, 5.0)
+    assert "lr" not in found
+    (tmp_path / "again.yaml").write_text(yaml.safe_dump(found))
+    assert config_of(capsys, "compare", "--config", str(tmp_path / "again.yaml")) == found
+
+
+def test_a_run_is_evaluated_on_the_classes_that_it_did_not_see(rows, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert cli.main(["train", rows, "--out", str(out), "--split-seed", "7", "--test-fraction", "0.4", *SMALL]) == 0
+    record = json.loads((out / "result.json").read_text())
+    assert cli.main(["evaluate", str(out), rows, "--out", str(tmp_path / "scores.json")]) == 0
+    assert json.loads((tmp_path / "scores.json").read_text())["scores"]["recall"] == pytest.approx(record["scores"]["recall"])
+    capsys.readouterr()
+    assert cli.main(["evaluate", str(out), rows, "--split-seed", "0"]) == 2
+    assert "split_seed=0 is not the 7 that model=" in capsys.readouterr().err
+
+
 def test_a_runs_config_repeats_it(rows, tmp_path, capsys):
     assert cli.main(["train", rows, "--out", str(tmp_path / "a"), "--weight", "3", *SMALL]) == 0
     assert cli.main(["train", "--config", str(tmp_path / "a" / "config.yaml"), "--out", str(tmp_path / "b")]) == 0
@@ -122,6 +141,17 @@ MISTAKES = [
     (["train", "glyphs", "--val-fold", "0/3", "--val-fraction", "0.2"], "val_fold=0/3 and val_fraction are two ways; give one"),
     (["train", "glyphs", "--teacher", "frozen"], "teacher_model=None goes with teacher=frozen, and only with it"),
     (["train", "glyphs", "--miner", "BatchHardMiner"], "miner=BatchHardMiner goes with loss=pml:NAME only"),
+    (["train", "glyphs", "--seed", "-1"], "seed=-1 must be a whole number from 0 to 2147483647"),
+    (["train", "glyphs", "--split-seed", "-1"], "split_seed=-1 must be a whole number"),
+    (["train", "glyphs", "--preset", "ms", "--weight", "7"], "weight=7.0 does nothing with teacher=none; leave it out or change teacher"),
+    (["train", "glyphs", "--sampling", "random"], "sampling=random does nothing with loss=multi-similarity"),
+    (["train", "glyphs", "--head", "none", "--head-only-epochs", "1"], "head_only_epochs=1 needs a head; use head=linear"),
+    (
+        ["train", "glyphs", "--val-fraction", "0.2", "--select", "best", "--evaluate-every", "0"],
+        "evaluate_every=0 leaves nothing to choose from",
+    ),
+    (["train", "glyphs", "--score", "validation", "--test-every", "1"], "test_every=1 reads the test classes, score=validation does not"),
+    (["compare", "glyphs", "--targets", "pairwise"], "targets=pairwise for every row would undo what the presets differ in"),
     (["train", "glyphs", "--device", "cuda"], "device='cuda' cannot be used"),
     (["compare", "glyphs", "--presets", "ms,ms"], "presets='ms,ms' must name different presets"),
     (["compare", "glyphs", "--presets", "ms,ms+spd"], "preset='ms+spd' is not known; did you mean ms+psd?"),

@@ -75,3 +75,12 @@ def test_a_row_is_left_out_of_its_own_list_by_identity_even_among_duplicates():
 def test_too_many_or_no_neighbours_are_refused(k):
     with pytest.raises(ValueError, match=rf"k={k} must lie in 1\.\.3, the other rows; ask for fewer neighbours"):
         neighbours(np.eye(4), k)
+
+
+def test_a_class_without_a_direction_and_means_that_agree():
+    opposed = np.array([[1.0, 0, 0], [-1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]])
+    measured = density(opposed, np.array([0, 0, 1, 1, 2, 2]))
+    assert (measured.intra, measured.inter) == (pytest.approx(2 / 3), pytest.approx(1.0))
+    assert np.isnan(density(opposed[:4], np.array([0, 0, 1, 1])).ratio)
+    alike = density(np.array([[1.0, 0], [0, 1], [1, 0], [0, 1]]), np.array([0, 0, 1, 1]))
+    assert alike.ratio == np.inf

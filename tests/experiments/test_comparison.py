@@ -99,9 +99,29 @@ def test_a_folder_of_other_settings_is_refused(rows, finished):
         compare(other, SEEDS, out, show=False)
 
 
+def test_other_data_than_a_finished_runs_are_noticed(rows, finished, tmp_path):
+    _, before = finished
+    out, copy = tmp_path / "copy", tmp_path / "rows.npz"
+    shutil.copytree(before, out)
+    with np.load(rows["ms"].data) as file:
+        np.savez(copy, embeddings=file["embeddings"][::-1], labels=file["labels"])
+    for seed in SEEDS:
+        config = out / "ms" / f"seed-{seed}" / "config.yaml"
+        config.write_text(config.read_text().replace(rows["ms"].data, str(copy)))
+    with pytest.raises(InputError, match=r"seed-3 holds a run on other data than .* holds now; choose another out"):
+        compare({"ms": replace(rows["ms"], data=str(copy))}, SEEDS, out, show=False)
+
+
+def test_rows_must_be_comparable(rows, tmp_path):
+    with pytest.raises(InputError, match="rows ms and other differ in split_seed; they would be scored on different classes"):
+        compare({"ms": rows["ms"], "other": replace(rows["ms"], split_seed=7)}, SEEDS, tmp_path, show=False)
+    with pytest.raises(InputError, match="rows ms and twin have the same settings; there is nothing to compare"):
+        compare({"ms": rows["ms"], "twin": replace(rows["ms"])}, SEEDS, tmp_path, show=False)
+
+
 def test_a_run_that_fails_in_another_process_is_named(rows, tmp_path):
     broken = {"ms": replace(rows["ms"], loss="nonsense")}
-    with pytest.raises(InputError, match=r"ms/seed-3: loss=nonsense is not known"):
+    with pytest.raises(InputError, match=r"ms/seed-[34]: loss=nonsense is not known"):
         compare(broken, SEEDS, tmp_path, jobs=2, show=False)
 
 

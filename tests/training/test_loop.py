@@ -228,6 +228,15 @@ def test_micro_batches_train_alike(options, tmp_path):
         torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-6)
 
 
+def test_micro_batches_in_mixed_precision(options, tmp_path):
+    """The rows of both passes are those of bf16, and the engine's wrapper does not stand in the way."""
+    for folder, changes in (("whole", {}), ("chunks", {"micro_batch": 6}), ("full", {"precision": "32"})):
+        train(options(**{"epochs": 2, "precision": "bf16", "out": str(tmp_path / folder), **changes}), show=False)
+    whole, chunks, full = (lines(tmp_path / folder)[-1]["loss"]["base"] for folder in ("whole", "chunks", "full"))
+    assert chunks == pytest.approx(whole, rel=1e-2)
+    assert whole != full  # bf16 is not ignored
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -382,6 +391,9 @@ def test_a_checkpoint_of_another_model_or_damaged(options):
     torch.save(state, last)
     with pytest.raises(InputError, match=r"last.pt: is of another model or optimiser \(.*size mismatch.*\); begin a new run"):
         train(options(resume=True), show=False)
+    torch.save({"model": {}}, last)
+    with pytest.raises(InputError, match=r"last.pt: is no checkpoint of a training; begin a new run"):
+        train(options(resume=True), show=False)
     for cut in (0, 10, len(whole) // 2, len(whole) - 1):
         last.write_bytes(whole[:cut])
         with pytest.raises(InputError, match=r"last.pt: is damaged or no checkpoint"):
@@ -412,7 +424,7 @@ BAD = [
     ({"precision": "16"}, "precision=16 needs a GPU, device=cpu has none; use bf16"),
     ({"loss": "multi-similarty"}, "loss=multi-similarty is not known; did you mean multi-similarity?"),
     ({"loss": "pml:TripletMarginLos"}, "loss=TripletMarginLos is not in pytorch-metric-learning; did you mean TripletMarginLoss?"),
-    ({"loss": "pml:CrossBatchMemory"}, "loss=CrossBatchMemory needs arguments that have no option here"),
+    ({"loss": "pml:CrossBatchMemory"}, "loss=CrossBatchMemory cannot be made without arguments that have no option here"),
     ({"backbone": "tiny-conv"}, "backbone=tiny-conv does not take embeddings; use backbone=features"),
     ({"batch_size": 112}, "batch_size=112 needs 56 classes × 2, but 15 classes have 2 images or more"),
     ({"logger": "tensorboard"}, r'logger=tensorboard is not installed; pip install "obdsd\[loggers\]"'),
@@ -433,6 +445,81 @@ def test_bad_input_is_one_line_and_leaves_nothing(options, changes, message):
 def test_micro_batches_need_batch_statistics_to_stand_still(tmp_path):
     with pytest.raises(InputError, match="micro_batch=8 would change BatchNorm's statistics; use batchnorm=frozen with it"):
         train(preset("ms", "glyphs", micro_batch=8, out=str(tmp_path / "run")), show=False)
+
+
+def test_nothing_to_train(options):
+    with pytest.raises(InputError, match="head=none on backbone=features leaves nothing to train; use head=linear"):
+        train(options("ms", head="none", dim=None), show=False)
+
+
+def test_a_teacher_that_takes_other_inputs(options, tmp_path):
+    Embedder("features", features=19, dim=6).save(tmp_path / "other")
+    with pytest.raises(InputError, match=r"teacher_model=.*other does not take the inputs of backbone=features"):
+        train(options(teacher="frozen", teacher_model=str(tmp_path / "other")), show=False)
+
+
+def test_held_out_classes_of_ones_own(options, features, tmp_path):
+    with np.load(features) as file:
+        rows, labels = file["embeddings"], file["labels"]
+    split = np.where(labels < 12, "train", np.where(labels < 18, "val", "test"))
+    np.savez(tmp_path / "split.npz", embeddings=rows, labels=labels, split=split)
+    chosen = replace(options(epochs=2, select="best", evaluate_every=1), data=str(tmp_path / "split.npz"))
+    assert train(chosen, show=False).record["validation"]["queries"] == 48
+    with pytest.raises(InputError, match=r"has held-out classes of its own \(val\); leave val_fraction and val_fold out"):
+        train(replace(chosen, val_fraction=0.2, out=str(tmp_path / "other")), show=False)
+
+
+def test_what_cannot_be_scored_is_refused_before_the_training(options, features, tmp_path):
+    with np.load(features) as file:
+        rows, labels = file["embeddings"], file["labels"]
+    np.savez(tmp_path / "one.npz", embeddings=rows, labels=labels, split=np.where(labels < 29, "train", "test"))
+    with pytest.raises(InputError, match="test needs 2 classes and 2 items in one of them to be scored; split otherwise"):
+        train(replace(options(), data=str(tmp_path / "one.npz")), show=False)
+    with pytest.raises(InputError, match="ks=1,120: 120 is more than the 119 items of test that can be found; ask for fewer"):
+        train(options(ks="1,120"), show=False)
+
+
+def test_a_loss_of_the_library_that_cannot_be_called_so(options):
+    with pytest.raises(
+        InputError, match=r"epoch 0, step 0: .* not supported for this loss function; stopped before the update.*failure.json$"
+    ):
+        train(options(loss="pml:VICRegLoss"), show=False)
+
+
+def test_weights_that_are_not_finite_are_not_kept(options, monkeypatch):
+    chosen = options("ms", epochs=2)
+    step = loop.Training._step
+
+    def spoil(self, epoch, *batch):
+        parts = step(self, epoch, *batch)
+        if epoch == 1:
+            self.embedder.head[0].weight.data[0, 0] = float("nan")
+            monkeypatch.setattr(loop.Training, "_step", lambda *_: parts)
+        return parts
+
+    monkeypatch.setattr(loop.Training, "_step", spoil)
+    with pytest.raises(InputError, match="epoch 1: the model's weights are not finite; the epoch before is kept"):
+        train(chosen, show=False)
+    assert read_state(Path(chosen.out) / "checkpoints" / "last.pt")["epoch"] == 0
+
+
+def test_a_line_that_was_cut_off_is_written_anew(options):
+    chosen = options(epochs=2)
+    train(chosen, show=False)
+    before = lines(chosen.out)
+    (Path(chosen.out) / "result.json").unlink()
+    with open(Path(chosen.out) / "metrics.jsonl", "a") as file:
+        file.write('{"epoch": 2, "lo')
+    train(options(epochs=2, resume=True), show=False)
+    assert lines(chosen.out) == before
+
+
+def test_geometry_goes_by_the_true_labels(options, features):
+    record = train(options("ms", epochs=1, label_noise=0.4), show=False).record
+    part = open_data(features)["train"]
+    rows = embed(Embedder.load(Path(options().out) / "model"), part)
+    assert record["train"]["density"] == pytest.approx(density(rows, part.labels).ratio)
+    assert record["versions"]["torch"]
 
 
 def test_an_unwritable_folder(options, tmp_path):

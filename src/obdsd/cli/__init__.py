@@ -21,7 +21,7 @@ from jsonargparse import ArgumentError, ArgumentParser
 from obdsd import __version__
 from obdsd.errors import InputError
 from obdsd.options import DataOptions, EmbedOptions, EvaluateOptions, InfoOptions
-from obdsd.presets import compare_layers, train_layers
+from obdsd.presets import compare_layers, configuration, train_layers
 from obdsd.settings import CompareOptions, TrainOptions
 
 PRINT_CONFIG = "--print_config"
@@ -74,7 +74,7 @@ def _run(parser: ArgumentParser, arguments: Sequence[str]) -> int:
     given = {name: value for name, value in chosen[chosen.command].as_dict().items() if name not in ("debug", "config")}
     options = command.options(**{**(command.layers(given) if command.layers else {}), **given})
     if PRINT_CONFIG in arguments and command.layers:
-        print(yaml.safe_dump(dataclasses.asdict(options), sort_keys=False), end="")
+        print(yaml.safe_dump(configuration(options), sort_keys=False), end="")
         return DONE
     importlib.import_module(f"{__name__}.{command.module}").run(options)
     return DONE

@@ -34,6 +34,11 @@ def rows_of(options: CompareOptions) -> dict[str, TrainOptions]:
     """The settings of each row: its preset's, then its own, then what was given for all."""
     entries = _read(Path(options.rows)) if options.rows else {name: {"preset": name} for name in _names(options.presets)}
     shared = {name: getattr(options, name) for name in options.given}
+    erased = next((name for name in shared if name in ("loss", "teacher", "targets", "form")), None)
+    if erased and not options.rows:
+        raise InputError(
+            f"{erased}={shared[erased]} for every row would undo what the presets differ in; write the rows in a YAML file (--rows)"
+        )
     rows = {}
     for name, entry in entries.items():
         if not re.fullmatch(r"[\w.+-]+", name):

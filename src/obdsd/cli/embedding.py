@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +14,7 @@ from obdsd.data.loading import loader_workers
 from obdsd.data.transforms import evaluation_transform
 from obdsd.errors import InputError
 from obdsd.evaluation.embedding import embed
+from obdsd.files import read_mapping
 from obdsd.models import Embedder, open_model
 from obdsd.models.devices import choose_device
 from obdsd.options import EmbedOptions, EvaluateOptions
@@ -18,7 +22,8 @@ from obdsd.options import EmbedOptions, EvaluateOptions
 
 def open_both(data: str, options: EmbedOptions | EvaluateOptions) -> tuple[Embedder, Collection]:
     """The model and the collection, which must go together."""
-    collection = open_data(data, seed=options.split_seed, test_fraction=options.test_fraction, allow_incomplete=options.allow_incomplete)
+    split = _split_of(options)
+    collection = open_data(data, seed=split["split_seed"], test_fraction=split["test_fraction"], allow_incomplete=options.allow_incomplete)
     embedder = open_model(options.model)
     wants_images = embedder.preprocessing is not None
     if wants_images != (collection.kind == "images"):
@@ -30,6 +35,19 @@ def open_both(data: str, options: EmbedOptions | EvaluateOptions) -> tuple[Embed
             remedy = "give the features that it was trained on"
             raise InputError(f"{data}: vectors have length {length}, but model={options.model} takes {embedder.feature_dim}; {remedy}")
     return embedder, collection
+
+
+def _split_of(options: EmbedOptions | EvaluateOptions) -> dict[str, Any]:
+    """How classes are split: as asked, and as the run did whose model this is, since its training classes must not be taken for test."""
+    file = Path(options.model).expanduser() / "config.yaml"
+    trained = read_mapping(file) if file.is_file() else {}
+    split = {}
+    for name, usual in (("split_seed", 0), ("test_fraction", 0.5)):
+        asked, own = getattr(options, name), trained.get(name)
+        if own is not None and asked is not None and asked != own:
+            raise InputError(f"{name}={asked} is not the {own} that model={options.model} was trained with; leave it out")
+        split[name] = own if own is not None else usual if asked is None else asked
+    return split
 
 
 def embed_part(embedder: Embedder, part: Part, options: EmbedOptions | EvaluateOptions) -> NDArray[np.float32]:

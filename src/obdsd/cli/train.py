@@ -8,14 +8,18 @@ from obdsd.evaluation import Scores
 from obdsd.settings import TrainOptions
 from obdsd.training import train
 from obdsd.training.loop import run_path
+from obdsd.training.runs import RunFolder
 
 
 def run(options: TrainOptions) -> None:
     try:
         result = train(options)
     except KeyboardInterrupt:
-        folder = run_path(options)
-        print(f"stopped; {folder} keeps the last finished epoch: the same command with --resume goes on from there", file=sys.stderr)
+        folder = RunFolder(run_path(options))
+        if folder.last.exists():
+            print(
+                f"stopped; {folder.path} keeps the last finished epoch: the same command with --resume goes on from there", file=sys.stderr
+            )
         raise
     print(f"{options.score} classes, {result.chosen_by} (epoch {result.epoch + 1} of {options.epochs}):")
     print(_line("trained", result.scores))

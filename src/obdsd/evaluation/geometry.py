@@ -22,14 +22,16 @@ class Density:
 
     @property
     def ratio(self) -> float:
-        return self.intra / self.inter
+        """Infinite if all class means point the same way."""
+        return self.intra / self.inter if not self.inter <= 1e-12 else float("inf")
 
 
 def density(embeddings: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> Density:
     """Mean over classes of the mean pairwise cosine distance inside, and mean cosine distance between normalised class means.
 
     For the unit rows of a class with sum s, Σ_{i≠j} z_i·z_j = ‖s‖² - Σ‖z_i‖²; the same identity serves the class means.
-    A class of one image has no pair inside and counts for `inter` only.
+    A class of one image has no pair inside and counts for `inter` only; one whose rows add up to nothing has no direction and counts
+    for `intra` only. With fewer than two directions `inter` is NaN.
 
     >>> density(np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]), np.array([0, 0, 1, 1]))
     Density(intra=1.0, inter=2.0)
@@ -45,8 +47,12 @@ def density(embeddings: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"])
     paired = counts > 1
     cosine_sums = np.square(sums[paired]).sum(axis=1) - squares[paired]
     intra = np.mean(1 - cosine_sums / (counts[paired] * (counts[paired] - 1)))
-    means = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+    lengths = np.linalg.norm(sums, axis=1)
+    directed = lengths > 1e-6 * counts
+    means = sums[directed] / lengths[directed, None]
     classes = len(means)
+    if classes < 2:
+        return Density(float(intra), float("nan"))
     inter = 1 - (np.square(means.sum(axis=0)).sum() - classes) / (classes * (classes - 1))
     return Density(float(intra), float(inter))
 

@@ -61,19 +61,24 @@ class Scores:
     per_class: PerClass | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The numbers without the arrays, ready for JSON; an infinite spectral decay becomes None."""
-        decay = self.spectral_decay
+        """The numbers without the arrays, ready for JSON; what is infinite or undefined becomes None."""
+        spread = {"ratio": self.density.ratio, "intra": self.density.intra, "inter": self.density.inter}
         return {
             "recall": {str(k): value for k, value in self.recall.items()},
             "r_precision": self.r_precision,
             "map_at_r": self.map_at_r,
             "nmi": self.nmi,
             "ami": self.ami,
-            "density": {"ratio": self.density.ratio, "intra": self.density.intra, "inter": self.density.inter},
-            "spectral_decay": decay if decay is not None and math.isfinite(decay) else None,
+            "density": {name: finite_or_none(value) for name, value in spread.items()},
+            "spectral_decay": finite_or_none(self.spectral_decay),
             "queries": self.queries,
             "lone_queries": self.lone_queries,
         }
+
+
+def finite_or_none(value: float | None) -> float | None:
+    """JSON has neither infinity nor NaN."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def evaluate(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import multiprocessing
 import os
@@ -19,16 +20,22 @@ from numpy.typing import NDArray
 
 from obdsd.errors import InputError
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
+from obdsd.files import read_mapping
 from obdsd.settings import TrainOptions
 from obdsd.training import train
-from obdsd.training.runs import OF_THE_MACHINE, read_mapping
+from obdsd.training.assembly import collection_of
+from obdsd.training.loop import data_record
+from obdsd.training.runs import OF_THE_MACHINE
+
+SAME = ("data", "split_seed", "test_fraction", "val_fraction", "val_fold", "score", "ks", "allow_incomplete")
+"""Options that all rows share: they say what is scored."""
 
 METRICS: dict[str, Callable[[Mapping[str, Any]], float]] = {
-    "recall@1": lambda result: next(iter(result["scores"]["recall"].values())),
+    "recall@1": lambda result: result["scores"]["recall"]["1"],
     "map@r": lambda result: result["scores"]["map_at_r"],
     "nmi": lambda result: result["scores"]["nmi"],
-    "density": lambda result: result["train"]["density"],
-    "spectral decay": lambda result: np.nan if result["train"]["spectral_decay"] is None else result["train"]["spectral_decay"],
+    "density": lambda result: _or_nan(result["train"]["density"]),
+    "spectral decay": lambda result: _or_nan(result["train"]["spectral_decay"]),
 }
 """Read from a result; density and spectral decay are those of the training set, as in the paper."""
 
@@ -53,6 +60,7 @@ class Comparison:
     seeds: list[int]
     data: str
     epochs: str
+    scored: str  # test or validation classes
     reference: dict[str, float]  # recall@1 of the untrained features, where there are any
 
 
@@ -64,8 +72,22 @@ def compare(rows: Mapping[str, TrainOptions], seeds: Sequence[int], out: Path, *
     plan = {
         (name, seed): replace(options, seed=seed, out=str(out / name / f"seed-{seed}")) for seed in seeds for name, options in rows.items()
     }
+    _check_comparable(rows)
     carry_out(plan, jobs, show)
     return summarise(rows, seeds, out)
+
+
+def _check_comparable(rows: Mapping[str, TrainOptions]) -> None:
+    """Rows must be scored on the same classes, and differ in something."""
+    (baseline, first), *others = rows.items()
+    for name, options in others:
+        for field in SAME:
+            if getattr(options, field) != getattr(first, field):
+                raise InputError(f"rows {baseline} and {name} differ in {field}; they would be scored on different classes, make it equal")
+    named = {name: replace(options, preset=TrainOptions.preset) for name, options in rows.items()}
+    for (one, options), (other, others_options) in itertools.combinations(named.items(), 2):
+        if options == others_options:
+            raise InputError(f"rows {one} and {other} have the same settings; there is nothing to compare")
 
 
 def carry_out(plan: Mapping[tuple[Any, ...], TrainOptions], jobs: int, show: bool) -> None:
@@ -85,6 +107,8 @@ def _left_to_do(options: TrainOptions) -> TrainOptions | None:
     for name, value in dataclasses.asdict(options).items():
         if name not in OF_THE_MACHINE and before.get(name) != value:
             raise InputError(f"{folder} holds a run with {name}={before.get(name)}, not {value}; choose another out or remove it")
+    if read_mapping(folder / "run.json").get("data") != data_record(collection_of(options)):
+        raise InputError(f"{folder} holds a run on other data than {options.data} holds now; choose another out or remove it")
     return None if (folder / "result.json").exists() else replace(options, resume=True)
 
 
@@ -146,9 +170,15 @@ def summarise(rows: Mapping[str, TrainOptions], seeds: Sequence[int], out: Path)
             )
         )
     first = results[baseline][0]
-    reference = {name: next(iter(scores["recall"].values())) for name, scores in (first["reference"] or {}).items()}
+    reference = {name: scores["recall"]["1"] for name, scores in (first["reference"] or {}).items()}
     chosen = sorted({result["chosen_by"] for found in results.values() for result in found})
-    return Comparison(lines=lines, seeds=list(seeds), data=next(iter(rows.values())).data, epochs=", ".join(chosen), reference=reference)
+    options = rows[baseline]
+    epochs = ", ".join(chosen)
+    return Comparison(lines=lines, seeds=list(seeds), data=options.data, epochs=epochs, scored=options.score, reference=reference)
+
+
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else value
 
 
 def read_result(folder: Path) -> dict[str, Any]:
@@ -158,5 +188,5 @@ def read_result(folder: Path) -> dict[str, Any]:
 
 def _class_differences(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Each class's mean over seeds of the difference of its recall, and its number of queries."""
-    recalls = [np.array([next(iter(result["per_class"]["recall"].values())) for result in side]) for side in (ours, theirs)]
+    recalls = [np.array([result["per_class"]["recall"]["1"] for result in side]) for side in (ours, theirs)]
     return (recalls[0] - recalls[1]).mean(axis=0), np.array(ours[0]["per_class"]["queries"])

@@ -55,18 +55,16 @@ def caption(comparison: Comparison) -> str:
     n = len(comparison.seeds)
     before = "".join(f" Recall@1 of {name}, untrained: {100 * value:.2f}." for name, value in comparison.reference.items())
     return (
-        f"{comparison.data}, test classes, {comparison.epochs}; recall, MAP@R and NMI in percent, mean over {n} seeds; "
-        "density and spectral decay of the training set. Differences are paired by seed: 95 % t interval over seeds, bootstrap over test "
-        f"classes.{before}"
+        f"{comparison.data}, {comparison.scored} classes, {comparison.epochs}; recall, MAP@R and NMI in percent, mean over {n} seeds; "
+        "density and spectral decay of the training set by its true labels. Differences are paired by seed: 95 % t interval over "
+        f"seeds, bootstrap over classes.{before}"
     )
 
 
 def plain_words(comparison: Comparison) -> str:
     """What the table says, a sentence a row."""
     baseline = comparison.lines[0]
-    found = (
-        f"{baseline.name}: for {100 * baseline.means['recall@1'].mean:.1f} % of the test images the nearest other image is of their class."
-    )
+    found = f"{baseline.name}: for {100 * baseline.means['recall@1'].mean:.1f} % of the images the nearest other image is of their class."
     return "\n".join([found, *(_sentence(line, baseline) for line in comparison.lines[1:])])
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from pytorch_metric_learning import losses, miners
 from torch import Tensor, nn
@@ -31,17 +31,39 @@ from obdsd.settings import Settings, TrainOptions
 
 
 def collection_of(options: TrainOptions) -> Collection:
-    """The data with classes held out and training labels spoilt as asked."""
+    """The data, with classes held out as asked."""
     collection = open_data(
         options.data, seed=options.split_seed, test_fraction=options.test_fraction, allow_incomplete=options.allow_incomplete
     )
     if options.val_fraction or options.fold:
+        if "val" in collection.parts:
+            raise InputError(f"{options.data}: has held-out classes of its own (val); leave val_fraction and val_fold out")
         collection = collection.hold_out(fraction=options.val_fraction or None, fold=options.fold, seed=options.split_seed)
-    if options.label_noise:
-        train = collection["train"]
-        noisy = train.replace(labels=flip_labels(train.labels, options.label_noise, options.seed))
-        collection = replace(collection, parts={**collection.parts, "train": noisy})
+    name = options.needs_held_out_classes
+    if name and "val" not in collection.parts:
+        raise InputError(f"{name}={getattr(options, name)} needs held-out classes; add val_fraction=0.2")
+    _check_scorable(options, collection)
     return collection
+
+
+def training_part(options: TrainOptions, collection: Collection) -> Part:
+    """What the model is trained on: the training classes, with a share of wrong labels if asked."""
+    train = collection["train"]
+    return train.replace(labels=flip_labels(train.labels, options.label_noise, options.seed)) if options.label_noise else train
+
+
+def _check_scorable(options: TrainOptions, collection: Collection) -> None:
+    """Refuse before the training what could not be scored after it."""
+    scored = {name: part for name, part in collection.parts.items() if name in ("val", "test", "gallery")}
+    for name, part in scored.items():
+        sizes = np.bincount(part.labels)
+        if (sizes > 0).sum() < 2 or (name != "gallery" and sizes.max() < 2):
+            raise InputError(f"{options.data}: {name} needs 2 classes and 2 items in one of them to be scored; split otherwise")
+        most = len(part) - (name != "gallery")
+        if name != "val" and options.score == "test" and max(options.depths) > most:
+            raise InputError(
+                f"ks={options.ks}: {max(options.depths)} is more than the {most} items of {name} that can be found; ask for fewer"
+            )
 
 
 def model_of(options: TrainOptions, collection: Collection) -> Embedder:
@@ -92,8 +114,9 @@ def _from_library(library: Any, field: str, name: str, sizes: dict[str, int]) ->
     wanted = inspect.signature(kinds[name]).parameters
     try:
         return kinds[name](**{key: size for key, size in sizes.items() if key in wanted})
-    except TypeError as fault:
-        raise InputError(f"{field}={name} needs arguments that have no option here ({fault}); train from Python with it") from fault
+    except (TypeError, ValueError, NotImplementedError) as fault:
+        reason = " ".join(str(fault).split())[:120]
+        raise InputError(f"{field}={name} cannot be made without arguments that have no option here ({reason})") from fault
 
 
 def targets_of(settings: Settings) -> Targets:
@@ -123,7 +146,12 @@ def teacher_of(options: TrainOptions, model: Embedder, items: int) -> Teacher:
         return MemoryTeacher(items, model.dim)
     if options.teacher == "frozen":
         assert options.teacher_model is not None
-        return FrozenTeacher(open_model(options.teacher_model))
+        teacher = open_model(options.teacher_model)
+        if (teacher.preprocessing, teacher.architecture.features) != (model.preprocessing, model.architecture.features):
+            raise InputError(
+                f"teacher_model={options.teacher_model} does not take the inputs of backbone={options.backbone}; train one like it"
+            )
+        return FrozenTeacher(teacher)
     return Teacher()  # none: every hook does nothing, and nobody asks it
 
 
@@ -136,6 +164,8 @@ def optimizer_of(options: Settings, model: Embedder, objective: Objective) -> to
     for group in objective.parameter_groups():
         groups.append({**group, "lr": options.objective_lr or group.get("lr", options.lr)})
     groups = [{**group, "base_lr": group["lr"]} for group in groups if group["params"]]
+    if not groups:
+        raise InputError(f"head={options.head} on backbone={options.backbone} leaves nothing to train; use head=linear")
     if options.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=options.lr, weight_decay=options.weight_decay, momentum=options.momentum)
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[options.optimizer]

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from obdsd.method.teachers import Teacher, TeacherBatch
 
 LossOf = Callable[[Tensor], Tensor]
 
 
-def backward(model: nn.Module, inputs: Tensor, loss_of: LossOf, micro_batch: int, scaled: Callable[[Tensor], Any]) -> Tensor:
+def backward(
+    model: Callable[[Tensor], Tensor], inputs: Tensor, loss_of: LossOf, micro_batch: int, scaled: Callable[[Tensor], Any]
+) -> Tensor:
     """Rows of `inputs`, with gradients left in the model's and the loss's parameters; the rows are returned without graph.
 
     With `micro_batch` the model sees that many inputs at once: rows without graph first, the loss on all of them, then chunk by

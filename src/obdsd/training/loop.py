@@ -39,8 +39,7 @@ def train(options: TrainOptions, *, show: bool = True) -> RunResult:
     folder = RunFolder(run_path(options))
     collection = assembly.collection_of(options)
     training = Training(options, collection, folder)
-    data = {name: {"items": len(part), "fingerprint": fingerprint(part)} for name, part in collection.parts.items()}
-    state = None
+    data, state = data_record(collection), None
     if options.resume:
         state = folder.resume(options, data)
     else:
@@ -52,10 +51,15 @@ def train(options: TrainOptions, *, show: bool = True) -> RunResult:
         return training.finish(display)
 
 
+def data_record(collection: Collection) -> dict[str, Any]:
+    """What tells these data from others."""
+    return {name: {"items": len(part), "fingerprint": fingerprint(part)} for name, part in collection.parts.items()}
+
+
 def run_path(options: TrainOptions) -> Path:
     """Where the run's folder is: `out`, or a name made of data, preset and seed."""
     if options.out is not None:
-        return Path(options.out)
+        return Path(options.out).expanduser()
     name, _, path = options.data.partition(":")
     return Path("runs") / f"{Path(path).stem or Path(name).stem}-{options.preset}-{options.seed}"
 
@@ -80,7 +84,7 @@ class Training:
         device = choose_device(options.device)
         if options.precision == "16" and device.type != "cuda":
             raise InputError(f"precision=16 needs a GPU, device={device.type} has none; use bf16")
-        part = collection["train"]
+        part = assembly.training_part(options, collection)
         self.fabric = Fabric(
             accelerator=device.type, devices=1 if device.index is None else [device.index], precision=PRECISIONS[options.precision]
         )
@@ -106,6 +110,8 @@ class Training:
             epoch, start = self.progress.epoch + 1, time.perf_counter()
             self.embedder.backbone.requires_grad_(epoch >= self.options.head_only_epochs)
             loss, items = self._run_epoch(epoch, display)
+            if not all(bool(torch.isfinite(weight).all()) for weight in self.embedder.parameters()):
+                raise InputError(f"epoch {epoch}: the model's weights are not finite; the epoch before is kept, try a smaller lr")
             self.teacher.update(self.embedder)
             seconds = time.perf_counter() - start
             self.progress.seconds += seconds
@@ -117,6 +123,8 @@ class Training:
             display.epoch(line)
             if logger is not None:
                 logger.log_metrics(_flat(line), step=epoch)
+        if logger is not None:
+            logger.finalize("success")
 
     def _run_epoch(self, epoch: int, display: Display) -> tuple[dict[str, float], int]:
         """One pass over the training set; the means of the loss's parts, and how many items went by."""
@@ -128,8 +136,10 @@ class Training:
             torch.manual_seed(_seed_of(self.options.seed, epoch, step))  # for dropout
             try:
                 parts = self._step(epoch, *self.fabric.to_device((inputs, labels, indices)))
-            except InputError as fault:
-                raise self._failure(epoch, step, str(fault), indices) from fault
+            except (InputError, ValueError, NotImplementedError) as fault:
+                if not isinstance(fault, InputError) and not self.options.loss.startswith("pml:"):
+                    raise
+                raise self._failure(epoch, step, " ".join(str(fault).split()), indices) from fault
             for name, value in parts.items():
                 sums[name] = sums.get(name, torch.zeros_like(value)) + value
             items += len(labels)
@@ -157,7 +167,8 @@ class Training:
             return base + distillation
 
         self.optimizer.zero_grad()
-        z = backward(self.model, inputs, loss_of, options.micro_batch, self.fabric.backward)
+        forward = self._forward_bare if options.micro_batch else self.model
+        z = backward(forward, inputs, loss_of, options.micro_batch, self.fabric.backward)
         if options.clip:
             self.fabric.clip_gradients(self.model, self.optimizer, max_norm=options.clip, error_if_nonfinite=False)
         self.optimizer.step()
@@ -165,6 +176,11 @@ class Training:
             self.teacher.observe(indices, z)
             self.teacher.step(self.embedder)
         return parts
+
+    def _forward_bare(self, inputs: Tensor) -> Tensor:
+        """Without the engine's wrapper, whose outputs take no gradient but that of the whole loss."""
+        with self.fabric.autocast():
+            return self.embedder(inputs)
 
     def _evaluate(self, epoch: int) -> dict[str, Any]:
         """What is due after this epoch: held-out classes and geometry, and for curves only the test classes."""
@@ -181,7 +197,7 @@ class Training:
         return found
 
     def _remember_best(self, epoch: int, scores: Scores) -> None:
-        value = next(iter(scores.recall.values()))
+        value = scores.recall[1]
         self.progress.stale += 1
         if value > self.progress.best:
             self.progress.best, self.progress.best_epoch, self.progress.stale = value, epoch, 0
@@ -214,6 +230,7 @@ class Training:
             "preset": self.options.preset,
             "threads": torch.get_num_threads(),
             "device": self.fabric.device.type,
+            "versions": self.folder.versions(),
         }
         self.folder.finish(record, scores.per_class)
         return RunResult(folder=self.folder.path, options=self.options, scores=scores, epoch=chosen, chosen_by=by, record=record)
@@ -233,6 +250,7 @@ class Training:
             "objective": self.objective.state_dict(),
             "teacher": self.teacher.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "precision": self.fabric.strategy.precision.state_dict(),
         }
 
     def restore(self, state: dict[str, Any] | None) -> None:
@@ -242,6 +260,7 @@ class Training:
             for name in ("model", "objective", "teacher", "optimizer"):
                 part = self.embedder if name == "model" else getattr(self, name)
                 part.load_state_dict(state.pop(name))
+            self.fabric.strategy.precision.load_state_dict(state.pop("precision"))
             self.progress = Progress(**state)
         except (RuntimeError, KeyError, ValueError, TypeError) as mismatch:
             first = " ".join(str(mismatch).split())[:160]
@@ -251,9 +270,8 @@ class Training:
         """The one line for a step that cannot be taken; the batch's items go to a file."""
         path = self.folder.path / "failure.json"
         write_json(path, {"epoch": epoch, "step": step, "fault": fault, "indices": indices.tolist(), "lr": self.options.lr})
-        return InputError(
-            f"epoch {epoch}, step {step}: {fault}; stopped before the update, the batch's items are in {path}; try a smaller lr"
-        )
+        remedy = "; try a smaller lr" if "finite" in fault else ""
+        return InputError(f"epoch {epoch}, step {step}: {fault}; stopped before the update, the batch's items are in {path}{remedy}")
 
 
 def _seed_of(*place: int) -> int:

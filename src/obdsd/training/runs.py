@@ -9,6 +9,7 @@ import dataclasses
 import io
 import json
 import pickle
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +22,7 @@ import yaml
 from obdsd.errors import InputError
 from obdsd.evaluation import Scores
 from obdsd.evaluation.scores import PerClass
-from obdsd.files import replacing, write_json
+from obdsd.files import read_mapping, replacing, write_json
 from obdsd.models import Embedder
 from obdsd.settings import TrainOptions
 
@@ -74,7 +75,9 @@ class RunFolder:
             raise InputError(f"out={self.path} is finished; nothing is left to resume, see {self.result_file.name} there")
         self._check_same(options, data)
         state = read_state(self.last) if self.last.exists() else None
-        lines = self.metrics()[: state["epoch"] + 1] if state else []
+        if state is not None and not isinstance(state.get("epoch"), int):
+            raise InputError(f"{self.last}: is no checkpoint of a training; begin a new run")
+        lines = [line for line in self.metrics() if state and line["epoch"] <= state["epoch"]]
         with replacing(self.metrics_file) as file:  # lines of an epoch whose checkpoint was not written
             file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
         return state
@@ -119,7 +122,16 @@ class RunFolder:
             ) from failure
 
     def metrics(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.metrics_file.read_text().splitlines()] if self.metrics_file.exists() else []
+        """The lines so far; one that was cut off while it was written is left out."""
+        found = []
+        for line in self.metrics_file.read_text().splitlines() if self.metrics_file.exists() else []:
+            with suppress(json.JSONDecodeError):
+                found.append(json.loads(line))
+        return found
+
+    def versions(self) -> dict[str, str]:
+        """Of the packages that the run began with."""
+        return read_mapping(self.path / "run.json")["versions"]
 
 
 def write_state(path: Path, state: dict[str, Any]) -> None:
@@ -135,14 +147,3 @@ def read_state(path: Path) -> dict[str, Any]:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, KeyError, ValueError, OSError, pickle.UnpicklingError) as damage:
         raise InputError(f"{path}: is damaged or no checkpoint ({' '.join(str(damage).split())[:120]}); begin a new run") from damage
-
-
-def read_mapping(path: Path) -> dict[str, Any]:
-    """A YAML or JSON file of named fields."""
-    try:
-        content = yaml.safe_load(path.read_bytes())
-    except (yaml.YAMLError, UnicodeError, OSError) as damage:
-        raise InputError(f"{path}: cannot be read ({' '.join(str(damage).split())[:120]}); restore it or begin a new run") from damage
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: must hold named fields; restore it or begin a new run")
-    return content

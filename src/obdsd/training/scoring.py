@@ -17,6 +17,7 @@ from obdsd.data.transforms import evaluation_transform
 from obdsd.evaluation import Points, Scores, evaluate
 from obdsd.evaluation.embedding import embed
 from obdsd.evaluation.geometry import density, spectral_decay
+from obdsd.evaluation.scores import finite_or_none
 from obdsd.models import Embedder
 from obdsd.settings import TrainOptions
 
@@ -38,19 +39,21 @@ class Scoring:
         return self._scores(*self._scored_points(self._rows), clusters=True, details=True)
 
     def geometry(self) -> dict[str, float | None]:
-        """Density and spectral decay of the training set, as in the paper."""
+        """Density and spectral decay of the training set by its true labels, as in the paper."""
         part = self.collection["train"]
         rows = self._rows(part)
         spread, decay = density(rows, part.labels), spectral_decay(rows) if min(rows.shape) > 2 else None
-        finite = decay if decay is not None and np.isfinite(decay) else None
-        return {"density": spread.ratio, "intra": spread.intra, "inter": spread.inter, "spectral_decay": finite}
+        found = {"density": spread.ratio, "intra": spread.intra, "inter": spread.inter, "spectral_decay": decay}
+        return {name: finite_or_none(value) for name, value in found.items()}
 
     def reference(self) -> Mapping[str, Scores]:
         """The scored classes by the features that training starts from, and by their PCA to the embeddings' length."""
         features: dict[int, NDArray[np.float32]] = {}
 
         def plain(part: Part) -> NDArray[np.float32]:
-            return features.setdefault(id(part), self._features(part))
+            if id(part) not in features:
+                features[id(part)] = self._features(part)
+            return features[id(part)]
 
         found = {"frozen features": self._scores(*self._scored_points(plain))}
         train = self._features(self.collection["train"])
@@ -78,9 +81,10 @@ class Scoring:
         return Points(rows_of(part), np.asarray(part.class_names)[part.labels], part.groups)
 
     def _scores(self, gallery: Points, query: Points | None = None, *, clusters: bool = False, details: bool = False) -> Scores:
-        depths = [k for k in self.options.depths if k < len(gallery.labels)]  # held-out classes may be few
+        most = len(gallery.labels) - (query is None)
+        depths = [k for k in self.options.depths if k <= most]  # held-out classes may be few; test classes were checked before
         rows, labels, groups = gallery
-        return evaluate(rows, labels, depths or [1], query=query, groups=groups, clusters=clusters, details=details)
+        return evaluate(rows, labels, depths, query=query, groups=groups, clusters=clusters, details=details)
 
     def _rows(self, part: Part) -> NDArray[np.float32]:
         return self._embed(self.model, part)
