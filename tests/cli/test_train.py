@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -204,29 +205,49 @@ def test_a_comparison_by_one_command(rows, tmp_path, capsys):
     assert sorted(path.name for path in out.glob("comparison.*")) == ["comparison.csv", "comparison.json", "comparison.md"]
 
 
-def test_ctrl_c_keeps_the_epoch_and_says_how_to_go_on(rows, tmp_path):
-    """A real process, a real signal; then the same command with --resume."""
-    out = tmp_path / "run"
-    command = [sys.executable, "-m", "obdsd", "train", rows, "--out", str(out), *SMALL, "--epochs", "4000"]
+@contextmanager
+def running(command):
+    """A process that is gone at the end, whatever happens."""
     environment = {**os.environ, "PYTHONPATH": str(Path(obdsd.__file__).parent.parent)}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    deadline = time.monotonic() + 120
-    while not (out / "checkpoints" / "last.pt").exists():
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def interrupt(process):
+    """Press Ctrl-C as people do: again, if nothing happens. (Python drops the exception if it comes inside a destructor.)"""
+    for _ in range(6):
+        process.send_signal(signal.SIGINT)
+        try:
+            return process.communicate(timeout=20)[1]
+        except subprocess.TimeoutExpired:
+            continue
+    raise AssertionError("the process does not stop")
+
+
+def wait_until(true, process, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not true():
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
+
+
+def test_ctrl_c_keeps_the_epoch_and_says_how_to_go_on(rows, tmp_path):
+    """A real process, a real signal; then the same command with --resume."""
+    out = tmp_path / "run"
+    metrics = out / "metrics.jsonl"
+    command = [sys.executable, "-m", "obdsd", "train", rows, "--out", str(out), *SMALL, "--epochs", "4000"]
+    with running(command) as process:
+        wait_until((out / "checkpoints" / "last.pt").exists, process)
+        said = interrupt(process)
+        assert process.returncode == 130
     assert f"stopped; {out} keeps the last finished epoch: the same command with --resume goes on from there\n" in said
     assert "Traceback" not in said
-    resumed = subprocess.Popen([*command, "--resume"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    before = len((out / "metrics.jsonl").read_text().splitlines())
-    while len((out / "metrics.jsonl").read_text().splitlines()) <= before:
-        assert time.monotonic() < deadline + 120
-        assert resumed.poll() is None
-        time.sleep(0.05)
-    resumed.kill()
-    resumed.communicate()
-    epochs = [json.loads(line)["epoch"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    before = len(metrics.read_text().splitlines())
+    with running([*command, "--resume"]) as process:
+        wait_until(lambda: len(metrics.read_text().splitlines()) > before, process)
+    epochs = [json.loads(line)["epoch"] for line in metrics.read_text().splitlines()]
     assert epochs == list(range(len(epochs)))
