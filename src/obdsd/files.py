@@ -56,7 +56,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_bytes())
     except (yaml.YAMLError, UnicodeError, OSError) as damage:
-        raise InputError(f"{path}: cannot be read ({' '.join(str(damage).split())[:120]}); restore it or begin a new run") from damage
+        raise InputError(f"{path}: cannot be read ({' '.join(str(damage).split())[:120]}); restore it") from damage
     if not isinstance(content, dict):
-        raise InputError(f"{path}: must hold named fields; restore it or begin a new run")
+        raise InputError(f"{path}: must hold named fields; restore it")
     return content

@@ -40,14 +40,10 @@ class DataOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbedOptions:
-    """Options of `obdsd embed`.
+class ModelOptions:
+    """How a model goes through a collection.
 
     Args:
-        model: A model folder, a run folder, or BACKBONE:WEIGHTS such as tf_efficientnet_lite0:offline or resnet50:weights.pth.
-        data: The collection, as for `obdsd data`.
-        out: The file to write, of suffix .parquet or .npz.
-        part: Which items; all of them in the order of the data, or one part.
         batch_size: Items at a time.
         workers: Processes that read items beside this one; default one a core, at most 8, for image files.
         device: Where the model runs, such as cpu or cuda:0; auto takes the accelerator if there is one.
@@ -56,10 +52,6 @@ class EmbedOptions:
         allow_incomplete: Accept a benchmark with missing classes or files.
     """
 
-    model: str = field(kw_only=False)
-    data: str = field(kw_only=False)
-    out: str
-    part: Literal["all", "train", "val", "test", "query", "gallery"] = "all"
     batch_size: int = 128
     workers: int | None = None
     device: str = "auto"
@@ -68,12 +60,32 @@ class EmbedOptions:
     allow_incomplete: bool = False
 
     def __post_init__(self) -> None:
-        _check_suffix(self.out, (".parquet", ".npz"))
         _check_at_least(self, batch_size=1, workers=0, split_seed=0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions:
+class EmbedOptions(ModelOptions):
+    """Options of `obdsd embed`.
+
+    Args:
+        model: A model folder, a run folder, or BACKBONE:WEIGHTS such as tf_efficientnet_lite0:offline or resnet50:weights.pth.
+        data: The collection, as for `obdsd data`.
+        out: The file to write, of suffix .parquet or .npz.
+        part: Which items; all of them in the order of the data, or one part.
+    """
+
+    model: str = field(kw_only=False)
+    data: str = field(kw_only=False)
+    out: str
+    part: Literal["all", "train", "val", "test", "query", "gallery"] = "all"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_suffix(self.out, (".parquet", ".npz"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(ModelOptions):
     """Options of `obdsd evaluate`.
 
     Args:
@@ -86,12 +98,6 @@ class EvaluateOptions:
         part: Which items; test stands for query and gallery where the data have these.
         out: A .json file for the scores, with the options and versions that made them.
         per_class: Adds the scores of each class to the JSON file.
-        batch_size: Items at a time.
-        workers: Processes that read items beside this one; default one a core, at most 8, for image files.
-        device: Where the model runs, such as cpu or cuda:0; auto takes the accelerator if there is one.
-        split_seed: Splits the classes where the data give no split; default that of the run, else 0.
-        test_fraction: Share of the classes that test where the data give no split; default that of the run, else 0.5.
-        allow_incomplete: Accept a benchmark with missing classes or files.
     """
 
     model: str = field(kw_only=False)
@@ -103,15 +109,10 @@ class EvaluateOptions:
     part: Literal["test", "train", "val"] = "test"
     out: str | None = None
     per_class: bool = False
-    batch_size: int = 128
-    workers: int | None = None
-    device: str = "auto"
-    split_seed: int | None = None
-    test_fraction: float | None = None
-    allow_incomplete: bool = False
 
     def __post_init__(self) -> None:
-        _check_at_least(self, seed=0, restarts=1, batch_size=1, workers=0, split_seed=0)
+        super().__post_init__()
+        _check_at_least(self, seed=0, restarts=1)
         if not all(word.strip().isdecimal() and int(word) for word in self.ks.split(",")):
             raise InputError(f"ks={self.ks!r} must be whole numbers above 0 with commas between; try 1,2,4,8")
         if self.out is not None:

@@ -9,25 +9,20 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 
 import obdsd
 from obdsd import cli
 from obdsd.presets import NAMES, preset
+from tests.made_up import write_rows
 
 SMALL = ["--epochs", "2", "--batch-size", "12", "--dim", "5", "--device", "cpu", "--evaluate-every", "0"]
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
-    generator = np.random.default_rng(0)
-    labels = np.repeat(np.arange(20), 6)
-    vectors = generator.standard_normal((20, 12))[labels] + 1.5 * generator.standard_normal((120, 12))
-    path = tmp_path_factory.mktemp("data") / "rows.npz"
-    np.savez(path, embeddings=vectors.astype(np.float32), labels=labels)
-    return str(path)
+    return write_rows(tmp_path_factory.mktemp("data") / "rows.npz", 20, 6, 12)
 
 
 def config_of(capsys, *arguments):

@@ -14,19 +14,16 @@ from obdsd.experiments import compare
 from obdsd.experiments.tables import caption, markdown, plain_words, text_table, write_tables
 from obdsd.presets import preset
 from obdsd.training import loop
+from tests.made_up import write_rows
 
 SEEDS = (3, 4)
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
-    generator = np.random.default_rng(0)
-    labels = np.repeat(np.arange(20), 6)
-    vectors = generator.standard_normal((20, 12))[labels] + 1.5 * generator.standard_normal((120, 12))
-    path = tmp_path_factory.mktemp("data") / "rows.npz"
-    np.savez(path, embeddings=vectors.astype(np.float32), labels=labels)
+    path = write_rows(tmp_path_factory.mktemp("data") / "rows.npz", 20, 6, 12)
     small = {"epochs": 2, "batch_size": 12, "dim": 5, "lr": 1e-3, "evaluate_every": 0, "device": "cpu"}
-    return {name: preset(name, str(path), **small) for name in ("ms", "ms+psd", "ms+obd-sd")}
+    return {name: preset(name, path, **small) for name in ("ms", "ms+psd", "ms+obd-sd")}
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from typing import Any
 
-from obdsd.evaluation import Scores
 from obdsd.settings import TrainOptions
 from obdsd.training import train
 from obdsd.training.loop import run_path
@@ -22,15 +23,14 @@ def run(options: TrainOptions) -> None:
             )
         raise
     print(f"{options.score} classes, {result.chosen_by} (epoch {result.epoch + 1} of {options.epochs}):")
-    print(_line("trained", result.scores))
+    print(_line("trained", result.record["scores"]))
     for name, scores in (result.record["reference"] or {}).items():
-        recalls = "  ".join(f"R@{k} {100 * value:.2f} %" for k, value in scores["recall"].items())
-        print(f"  {name}, untrained: {recalls}  MAP@R {100 * scores['map_at_r']:.2f} %")
+        print(_line(f"{name}, untrained", scores))
     print(f"model: {result.folder / 'model'}")
     print(f"scores: {result.folder / 'result.json'}")
 
 
-def _line(name: str, scores: Scores) -> str:
-    recalls = "  ".join(f"R@{k} {100 * value:.2f} %" for k, value in scores.recall.items())
-    assert scores.nmi is not None
-    return f"  {name}: {recalls}  MAP@R {100 * scores.map_at_r:.2f} %  NMI {100 * scores.nmi:.2f} %"
+def _line(name: str, scores: Mapping[str, Any]) -> str:
+    recalls = "  ".join(f"R@{k} {100 * value:.2f} %" for k, value in scores["recall"].items())
+    clusters = "" if scores["nmi"] is None else f"  NMI {100 * scores['nmi']:.2f} %"
+    return f"  {name}: {recalls}  MAP@R {100 * scores['map_at_r']:.2f} %{clusters}"
