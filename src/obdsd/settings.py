@@ -8,7 +8,7 @@ from typing import Literal
 from obdsd.errors import InputError
 
 Loss = Literal["multi-similarity", "margin", "r-margin", "proxy-anchor"]
-Teaching = Literal["none", "previous-epoch", "ema", "memory", "frozen"]
+Teaching = Literal["none", "previous-epoch", "ema", "memory", "frozen", "features"]
 TargetKind = Literal["pairwise", "batch-diffusion", "mean-mix", "uniform-mix"]
 
 
@@ -21,7 +21,8 @@ class Settings:
         loss: The base loss, multi-similarity, margin, r-margin or proxy-anchor, or pml:NAME for any loss of pytorch-metric-learning.
         miner: A miner of pytorch-metric-learning by its name, beside a pml: loss.
         sampling: How margin draws its triplets.
-        teacher: Who teaches; previous-epoch is PSD and OBD-SD, none is the plain loss.
+        teacher: Who teaches; previous-epoch is PSD and OBD-SD, features the pretrained features that training starts from, none is the
+            plain loss.
         teacher_model: The model folder or run that teaches, for teacher=frozen (born again).
         ema_decay: How slowly the ema teacher follows.
         targets: What is taught; pairwise is PSD, batch-diffusion OBD-SD, the others are controls without a graph.
@@ -36,6 +37,7 @@ class Settings:
         weights: imagenet (downloaded), offline (in a pip package), none, or a file; default by backbone.
         pooling: How local features become one row.
         head: The layers on the pooled features.
+        hidden: Width of a two-layer head between its layers; default that of the features.
         dim: Length of the embeddings; default 128, or that of the features if there is no head.
         batchnorm: Whether BatchNorm keeps its statistics; default frozen with weights, else train.
         size: Side of the images, if not the backbone's own.
@@ -97,6 +99,7 @@ class Settings:
     weights: str | None = None
     pooling: Literal["avg", "avg+max", "token"] = "avg"
     head: Literal["linear", "two-layer", "none"] = "linear"
+    hidden: int | None = None
     dim: int | None = None
     batchnorm: Literal["frozen", "train"] | None = None
     size: int | None = None

@@ -56,7 +56,7 @@ def test_a_training_is_the_papers_algorithm(options, features):
     teacher = PreviousEpochTeacher(model)
     distill = SelfDistillation(40.0, targets=BatchDiffusion(0.7))
     metric_loss = objectives.multi_similarity()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=0.01)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
     batches = ClassBatches(part.labels, 16, 2, seed=0)
     for epoch in range(4):
         for batch in batches.epoch(epoch):

@@ -90,11 +90,15 @@ def _check_comparable(rows: Mapping[str, TrainOptions]) -> None:
             raise InputError(f"rows {one} and {other} have the same settings; there is nothing to compare")
 
 
-def carry_out(plan: Mapping[tuple[Any, ...], TrainOptions], jobs: int, show: bool) -> None:
-    """Every run of a plan, `jobs` at a time; finished ones are not repeated, interrupted ones go on."""
+def carry_out(
+    plan: Mapping[tuple[Any, ...], TrainOptions], jobs: int, show: bool, then: Callable[[tuple[Any, ...]], None] | None = None
+) -> None:
+    """Every run of a plan, `jobs` at a time; finished ones are not repeated, interrupted ones go on. `then` is told of each that ends."""
     due = {key: todo for key, options in plan.items() if (todo := _left_to_do(options)) is not None}
     for number, key in enumerate(_in_turn(due, show) if jobs == 1 else _side_by_side(due, jobs), start=1):
         _say(show, f"finished {number} of {len(due)}: {', '.join(map(str, key))}")
+        if then is not None:
+            then(key)
 
 
 def _left_to_do(options: TrainOptions) -> TrainOptions | None:

@@ -27,6 +27,7 @@ class Architecture:
     size: int | None
     pooling: Pooling
     head: Head
+    hidden: int | None
     dim: int | None
     batchnorm: BatchNorm
 
@@ -35,11 +36,13 @@ class Architecture:
         check_choice("pooling", self.pooling, get_args(Pooling))
         check_choice("head", self.head, get_args(Head))
         check_choice("batchnorm", self.batchnorm, get_args(BatchNorm))
-        for field, most in (("features", LONGEST_ROW), ("size", LARGEST_IMAGE), ("dim", LONGEST_ROW)):
+        for field, most in (("features", LONGEST_ROW), ("size", LARGEST_IMAGE), ("hidden", LONGEST_ROW), ("dim", LONGEST_ROW)):
             if getattr(self, field) is not None:
                 check_length(field, getattr(self, field), most)
         no_head = self.head == "none"
         require(no_head == (self.dim is None), "dim", self.dim, f"does not go with head={self.head}", "give a dim with a head, else None")
+        fits = self.hidden is None or self.head == "two-layer"
+        require(fits, "hidden", self.hidden, f"does not go with head={self.head}", "use head=two-layer or leave it out")
         rows = self.backbone == FEATURES
         require(rows == (self.features is not None), "features", self.features, f"goes with backbone={FEATURES}", "give both or neither")
         require(not rows or self.pooling == "avg", "pooling", self.pooling, "needs a map, features are rows", "leave pooling out")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import copy
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -27,7 +28,8 @@ class Embedder(nn.Module):
         backbone: A name of timm, `tiny-conv` for 32×32 images, or `features` for rows that are given.
         dim: Length of the rows; default 128, with head `none` that of the features.
         pooling: `avg` over places, `avg+max` (the paper's "+D"), or `token`, a transformer's class token.
-        head: `linear`, `two-layer` (ReLU between, as wide as the features), or `none`: the pooled features themselves.
+        head: `linear`, `two-layer` (ReLU between), or `none`: the pooled features themselves.
+        hidden: Width of a two-layer head between its layers; default that of the features.
         batchnorm: `frozen` keeps the statistics, whatever `train()` says, while scales and shifts train; or `train`.
             Default: frozen with weights, train without.
         weights: `imagenet` (timm's, downloaded), `offline` (a pip package, for tf_efficientnet_lite0), `none`, or a file.
@@ -52,6 +54,7 @@ class Embedder(nn.Module):
         dim: int | None = None,
         pooling: Pooling = "avg",
         head: Head = "linear",
+        hidden: int | None = None,
         batchnorm: BatchNorm | None = None,
         weights: str | Path | None = None,
         features: int | None = None,
@@ -67,6 +70,7 @@ class Embedder(nn.Module):
             size=size,
             pooling=pooling,
             head=head,
+            hidden=hidden,
             dim=128 if dim is None and head != "none" else dim,
             batchnorm=batchnorm or ("train" if weights == "none" else "frozen"),
         )
@@ -77,7 +81,7 @@ class Embedder(nn.Module):
             self.backbone = backbones.create(backbone, size, pretrained=weights == "imagenet")
             self.feature_dim = features or backbones.feature_width(self.backbone)
             self.dim = self.architecture.dim or self.feature_dim
-            self.head = _make_head(head, self.feature_dim, self.dim)
+            self.head = _make_head(head, self.feature_dim, hidden or self.feature_dim, self.dim)
         if pooling == "token" and not backbones.has_class_token(self.backbone):
             refuse("pooling", pooling, f"needs a class token, {backbone} has none", "use avg or avg+max")
         self._load_weights(weights)
@@ -115,6 +119,13 @@ class Embedder(nn.Module):
     def forward(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b d"]:
         return self.embed(self.pool(self.feature_map(x)))
 
+    def headless(self) -> Embedder:
+        """A copy that gives the pooled features themselves, as unit rows."""
+        bare = copy.deepcopy(self)
+        bare.architecture = replace(self.architecture, head="none", hidden=None, dim=None)
+        bare.head, bare.dim = nn.Identity(), self.feature_dim
+        return bare
+
     def train(self, mode: bool = True) -> Embedder:
         super().train(mode)
         self._keep_frozen()
@@ -150,9 +161,9 @@ class Embedder(nn.Module):
         require(x.is_floating_point(), "x.dtype", x.dtype, "must be floating point", "apply the embedder's preprocessing first")
 
 
-def _make_head(kind: Head, features: int, dim: int) -> nn.Module:
+def _make_head(kind: Head, features: int, hidden: int, dim: int) -> nn.Module:
     if kind == "none":
         return nn.Identity()
     if kind == "linear":
         return nn.Linear(features, dim)
-    return nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, dim))
+    return nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, dim))

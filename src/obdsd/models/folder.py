@@ -104,6 +104,7 @@ def _check_head(architecture: Architecture, tensors: Mapping[str, Tensor], folde
     agree = len(shapes) == layers
     if agree and layers:
         agree = shapes[-1][0] == architecture.dim and architecture.features in (None, shapes[0][1])
+        agree &= architecture.hidden in (None, shapes[0][0])
     if not agree:
-        claim = f"head={architecture.head} dim={architecture.dim} features={architecture.features}"
+        claim = f"head={architecture.head} hidden={architecture.hidden} dim={architecture.dim} features={architecture.features}"
         raise InputError(f"{folder}: model.json says {claim}, model.safetensors has head layers {shapes}; they must agree, save again")

@@ -25,7 +25,7 @@ from obdsd.errors import InputError
 from obdsd.method.distillation import SelfDistillation
 from obdsd.method.targets import BatchDiffusion, MeanMix, PairwiseTargets, Targets, UniformMix
 from obdsd.method.teachers import EMATeacher, FrozenTeacher, MemoryTeacher, PreviousEpochTeacher, Teacher
-from obdsd.models import FEATURES, Embedder, open_model
+from obdsd.models import FEATURES, TINY_CONV, Embedder, open_model
 from obdsd.objectives.losses import Objective
 from obdsd.settings import Settings, TrainOptions
 
@@ -76,6 +76,7 @@ def model_of(options: TrainOptions, collection: Collection) -> Embedder:
         dim=options.dim,
         pooling=options.pooling,
         head=options.head,
+        hidden=options.hidden,
         batchnorm=options.batchnorm,
         weights=options.weights,
         features=len(collection["train"][0][0]) if rows else None,
@@ -152,7 +153,17 @@ def teacher_of(options: TrainOptions, model: Embedder, items: int) -> Teacher:
                 f"teacher_model={options.teacher_model} does not take the inputs of backbone={options.backbone}; train one like it"
             )
         return FrozenTeacher(teacher)
+    if options.teacher == "features":
+        if not pretrained(options, model):
+            raise InputError(f"teacher=features has nothing to teach with weights={options.weights or 'none'}; use pretrained weights")
+        return FrozenTeacher(model.headless())
     return Teacher()  # none: every hook does nothing, and nobody asks it
+
+
+def pretrained(options: Settings, model: Embedder) -> bool:
+    """Whether the features that training starts from are worth something."""
+    default = "none" if options.backbone == TINY_CONV else "imagenet"
+    return model.preprocessing is None or (options.weights or default) != "none"
 
 
 def optimizer_of(options: Settings, model: Embedder, objective: Objective) -> torch.optim.Optimizer:
@@ -169,7 +180,7 @@ def optimizer_of(options: Settings, model: Embedder, objective: Objective) -> to
     if options.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=options.lr, weight_decay=options.weight_decay, momentum=options.momentum)
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[options.optimizer]
-    return kind(groups, lr=options.lr, weight_decay=options.weight_decay)
+    return kind(groups, lr=options.lr, weight_decay=options.weight_decay, fused=True)
 
 
 def check_micro_batch(settings: Settings, model: Embedder) -> None:

@@ -17,13 +17,13 @@ from obdsd.data.fingerprint import fingerprint
 from obdsd.errors import InputError
 from obdsd.evaluation import Scores
 from obdsd.files import write_json
-from obdsd.models import TINY_CONV
 from obdsd.models.devices import choose_device
 from obdsd.settings import TrainOptions
 from obdsd.training import assembly
 from obdsd.training.display import Display, display_for
 from obdsd.training.gradient import ask, backward
 from obdsd.training.loggers import check_logger, logger_of
+from obdsd.training.probe import gradient_share, targets_reading
 from obdsd.training.runs import RunFolder, RunResult, read_state, write_state
 from obdsd.training.schedule import lr_factor, set_learning_rates
 from obdsd.training.scoring import Scoring
@@ -102,6 +102,7 @@ class Training:
         self.model, self.optimizer = self.fabric.setup(self.embedder, optimizer)
         self.scoring = Scoring(options, collection, self.embedder, self.fabric.device)
         self.progress = Progress()
+        self.reading: dict[str, float] = {}  # of the epoch's first batch
 
     def run(self, display: Display) -> None:
         """All epochs that are left. After each, the teacher becomes the model as it then is."""
@@ -117,6 +118,8 @@ class Training:
             self.progress.seconds += seconds
             self.progress.epoch = epoch
             line = {"epoch": epoch, "loss": loss, "seconds": round(seconds, 3), "items_per_second": round(items / seconds, 1)}
+            if self.reading:
+                line["distillation"] = self.reading
             line |= self._evaluate(epoch)
             self.folder.append(line)
             write_state(self.folder.last, self._state())
@@ -129,13 +132,14 @@ class Training:
     def _run_epoch(self, epoch: int, display: Display) -> tuple[dict[str, float], int]:
         """One pass over the training set; the means of the loss's parts, and how many items went by."""
         self.model.train()
+        self.reading = {}
         sums: dict[str, Tensor] = {}
         items = 0
         for step, (inputs, labels, indices) in enumerate(self.batches.epoch(epoch)):
             set_learning_rates(self.optimizer, lr_factor(self.options, epoch, (step + 1) / len(self.batches)))
-            torch.manual_seed(_seed_of(self.options.seed, epoch, step))  # for dropout
+            self._seed_dropout(epoch, step)
             try:
-                parts = self._step(epoch, *self.fabric.to_device((inputs, labels, indices)))
+                parts = self._step(epoch, step, *self.fabric.to_device((inputs, labels, indices)))
             except (InputError, ValueError, NotImplementedError) as fault:
                 if not isinstance(fault, InputError) and not self.options.loss.startswith("pml:"):
                     raise
@@ -147,7 +151,13 @@ class Training:
         weight = self.distill.current_weight(epoch / self.options.epochs)
         return {**{name: float(value) / len(self.batches) for name, value in sums.items()}, "weight": weight}, items
 
-    def _step(self, epoch: int, inputs: Tensor, labels: Tensor, indices: Tensor) -> dict[str, Tensor]:
+    def _seed_dropout(self, *place: int) -> None:
+        """On the device that draws it, and no other: without a GPU, `torch.manual_seed` would keep each call for one that may yet come."""
+        device = self.fabric.device
+        draws = torch.default_generator if device.type == "cpu" else torch.get_device_module(device)
+        draws.manual_seed(_seed_of(self.options.seed, *place))
+
+    def _step(self, epoch: int, step: int, inputs: Tensor, labels: Tensor, indices: Tensor) -> dict[str, Tensor]:
         """One step of the paper's algorithm (Eq. 7): base loss + τ²·(t/T)·λ·KL(refined targets of the teacher ‖ student)."""
         options, progress = self.options, epoch / self.options.epochs
         if options.channels_last and inputs.ndim == 4:
@@ -164,6 +174,8 @@ class Training:
             if not all(map(torch.isfinite, parts.values())):
                 found = ", ".join(f"{name} {float(value):.4g}" for name, value in parts.items())
                 raise InputError(f"the loss is not finite ({found})")
+            if step == 0 and said is not None:
+                self.reading = {**targets_reading(self.distill, said, labels), "gradient_share": gradient_share(z, base, distillation)}
             return base + distillation
 
         self.optimizer.zero_grad()
@@ -237,9 +249,7 @@ class Training:
 
     def score_reference(self, display: Display) -> None:
         """What the user has before any training: once, and only where something is pretrained."""
-        default = "none" if self.options.backbone == TINY_CONV else "imagenet"
-        pretrained = self.embedder.preprocessing is None or (self.options.weights or default) != "none"
-        if self.options.reference and pretrained and self.folder.reference() is None:
+        if self.options.reference and assembly.pretrained(self.options, self.embedder) and self.folder.reference() is None:
             display.say("scoring the untrained features")
             write_json(self.folder.reference_file, {name: scores.as_dict() for name, scores in self.scoring.reference().items()})
 

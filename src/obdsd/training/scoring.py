@@ -8,7 +8,6 @@ import numpy as np
 import scipy.linalg
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from obdsd.data import Collection, Part
 from obdsd.data.embeddings import Rows
@@ -91,22 +90,11 @@ class Scoring:
 
     def _features(self, part: Part) -> NDArray[np.float32]:
         """Unit rows of what the head is given."""
-        rows = part.items.matrix[part.positions] if isinstance(part.items, Rows) else self._embed(_Pooled(self.model), part)
+        rows = part.items.matrix[part.positions] if isinstance(part.items, Rows) else self._embed(self.model.headless(), part)
         return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
-    def _embed(self, model: nn.Module, part: Part) -> NDArray[np.float32]:
+    def _embed(self, model: Embedder, part: Part) -> NDArray[np.float32]:
         preprocessing = self.model.preprocessing
         if preprocessing is not None:
             part = part.replace(transform=evaluation_transform(preprocessing))
         return embed(model, part, batch_size=256, workers=loader_workers(self.options.workers, part), device=self.device)
-
-
-class _Pooled(nn.Module):
-    """An embedder without its head."""
-
-    def __init__(self, model: Embedder) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.model.pool(self.model.feature_map(x))

@@ -1,0 +1,1 @@
+"""Does it help? The experiments behind docs/results.md. `python -m study --help`."""
