@@ -3,7 +3,7 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 PYTHON ?= python3
 BIN := $(VENV)/bin
-CODE := src tests benchmarks demo
+CODE := src tests benchmarks demo study
 
 .PHONY: help demo test check format bench install
 

@@ -90,6 +90,26 @@ def test_a_two_layer_head_by_hand():
     assert model.preprocessing is None
 
 
+def test_the_width_of_a_two_layer_head():
+    model = Embedder("features", features=4, head="two-layer", hidden=7, dim=3)
+    assert [layer.weight.shape for layer in (model.head[0], model.head[2])] == [(7, 4), (3, 7)]
+    with pytest.raises(InputError, match=r"hidden=7 does not go with head=linear; use head=two-layer or leave it out"):
+        Embedder("features", features=4, hidden=7)
+
+
+def test_a_headless_copy_gives_the_pooled_features_and_can_be_saved(tmp_path):
+    model, x = embedder(head="two-layer", hidden=5, dim=3).eval(), images()
+    bare = model.headless()
+    expected = nn.functional.normalize(model.pool(model.feature_map(x)), dim=1)
+    assert torch.equal(bare(x), expected)
+    bare.save(tmp_path)
+    assert torch.equal(Embedder.load(tmp_path)(x), expected)
+    with torch.no_grad():
+        next(model.backbone.parameters()).zero_()
+    assert torch.equal(bare(x), expected)  # a copy
+    assert model(x).shape[1] == 3
+
+
 @pytest.mark.parametrize("backbone", ["test_resnet", "test_efficientnet", "tiny-conv"])  # plain, timm's with activation, our own
 def test_frozen_batchnorm_keeps_its_statistics_and_trains_the_rest(backbone):
     parent = nn.Sequential(embedder(backbone, batchnorm="frozen"))

@@ -164,7 +164,7 @@ def test_an_interrupted_run_goes_on_to_the_same_end(options, tmp_path, monkeypat
     assert {**result.record, "seconds": 0} == {**before, "seconds": 0}
 
 
-TEACHERS = ["none", "previous-epoch", "ema", "memory"]
+TEACHERS = ["none", "previous-epoch", "ema", "memory", "features"]
 TARGETS = [{"targets": "pairwise", "scale": 0.7}, {"targets": "batch-diffusion"}, {"targets": "batch-diffusion", "form": "softmax"}]
 TARGETS += [{"targets": "mean-mix"}, {"targets": "uniform-mix"}]
 
@@ -196,6 +196,39 @@ def test_a_frozen_teacher_from_a_run(options, tmp_path):
     assert lines(chosen.out)[0]["loss"]["distillation"] > 0
     teacher = read_state(tmp_path / "second" / "checkpoints" / "last.pt")["teacher"]
     assert torch.equal(teacher["model.head.0.weight"], weights(first.folder)["head.0.weight"])
+
+
+def test_the_features_that_training_starts_from_teach(options, features):
+    """The first epoch's first batch: the distillation is the KL from the features' own cosines."""
+    chosen = options("ms+psd-constant", teacher="features", weight=3.0, epochs=2)
+    part = open_data(features)["train"]
+    training = loop.Training(chosen, loop.assembly.collection_of(chosen), RunFolder(Path(chosen.out)))
+    inputs, labels, indices = next(training.batches.epoch(0))
+    rows = torch.from_numpy(part.items.matrix[part.positions][indices])
+    z, features_z = training.embedder(inputs).detach(), torch.nn.functional.normalize(rows, dim=1)
+    p, q = (features_z @ features_z.T).softmax(dim=1), (z @ z.T).log_softmax(dim=1)
+    by_hand = 3.0 * (p * (p.log() - q)).sum(dim=1).mean()
+    assert torch.isclose(training._step(0, 0, inputs, labels, indices)["distillation"], by_hand, rtol=1e-4)
+    train(chosen, show=False)  # and it runs to the end
+
+
+def test_features_that_nobody_trained_do_not_teach(tmp_path):
+    with pytest.raises(InputError, match=r"teacher=features has nothing to teach with weights=none; use pretrained weights"):
+        train(preset("ms+psd", "glyphs", teacher="features", epochs=1, out=str(tmp_path / "run")), show=False)
+
+
+def test_what_the_distillation_was_is_read_once_an_epoch(options):
+    taught, alone = options("ms+psd", weight=5.0), options("ms", out=str(Path(options().out).with_name("alone")))
+    train(taught, show=False)
+    first, *later = lines(taught.out)
+    assert "distillation" not in first  # the ramp begins at 0
+    for line in later:
+        reading = line["distillation"]
+        assert 0.9 < reading["entropy"] < 1
+        assert 0 < reading["same_class"] < 1
+        assert 0 < reading["gradient_share"] < 1
+    train(alone, show=False)
+    assert not any("distillation" in line for line in lines(alone.out))
 
 
 def test_the_best_epoch_is_chosen_by_held_out_classes_and_training_stops_without_improvement(options):

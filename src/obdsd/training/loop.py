@@ -169,6 +169,7 @@ class Training:
         parts: dict[str, Tensor] = {}
 
         def loss_of(z: Tensor) -> Tensor:
+            z = z.view_as(z)  # a reading takes the gradient here, before the engine's own hook on the model's rows
             base, distillation = self.objective(z, labels), self.distill(z, said, progress)
             parts.update(base=base.detach(), distillation=distillation.detach())
             if not all(map(torch.isfinite, parts.values())):
