@@ -226,7 +226,7 @@ def test_what_the_distillation_was_is_read_once_an_epoch(options):
         reading = line["distillation"]
         assert 0.9 < reading["entropy"] < 1
         assert 0 < reading["same_class"] < 1
-        assert 0 < reading["gradient_share"] < 1
+        assert 1e-4 < reading["gradient_share"] < 1  # at the first step the student is its teacher: no gradient
     train(alone, show=False)
     assert not any("distillation" in line for line in lines(alone.out))
 

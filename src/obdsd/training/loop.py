@@ -102,7 +102,7 @@ class Training:
         self.model, self.optimizer = self.fabric.setup(self.embedder, optimizer)
         self.scoring = Scoring(options, collection, self.embedder, self.fabric.device)
         self.progress = Progress()
-        self.reading: dict[str, float] = {}  # of the epoch's first batch
+        self.reading: dict[str, float] = {}  # of the batch in the middle of the epoch
 
     def run(self, display: Display) -> None:
         """All epochs that are left. After each, the teacher becomes the model as it then is."""
@@ -175,7 +175,7 @@ class Training:
             if not all(map(torch.isfinite, parts.values())):
                 found = ", ".join(f"{name} {float(value):.4g}" for name, value in parts.items())
                 raise InputError(f"the loss is not finite ({found})")
-            if step == 0 and said is not None:
+            if step == len(self.batches) // 2 and said is not None:  # at the first step the student still is its teacher
                 self.reading = {**targets_reading(self.distill, said, labels), "gradient_share": gradient_share(z, base, distillation)}
             return base + distillation
 

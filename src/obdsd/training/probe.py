@@ -1,4 +1,4 @@
-"""What the teacher says in a batch, and how hard it pulls beside the base loss: one reading an epoch, to find out why."""
+"""What the teacher says in a batch, and how hard it pulls beside the base loss: one reading an epoch, to see why."""
 
 from __future__ import annotations
 
