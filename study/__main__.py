@@ -4,7 +4,8 @@ python -m study features --cub CUB_200_2011        frozen features of CUB-200-20
 python -m study search REGIME [--rows a,b]         settings of each row on two folds of the training classes
 python -m study settle REGIME                      write the chosen settings; commit them before the next step
 python -m study test REGIME [--rows a,b]           the chosen settings on the test classes
-python -m study tables                             all tables and plots of docs/results.md, from results/
+python -m study variants [--head linear]           what the paper does not have, on held-out classes
+    python -m study tables                             all tables and plots of docs/results.md, from results/
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ KEPT = 4  # candidates of a row that the second fold sees
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m study", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=("features", "search", "settle", "test", "noise", "tables"))
+    parser.add_argument("step", choices=("features", "search", "settle", "test", "noise", "variants", "tables"))
     parser.add_argument("regime", nargs="?", choices=REGIMES)
+    parser.add_argument("--head", default="linear", choices=("linear", "two-layer"), help="variants: of which head")
     parser.add_argument("--rows", default=",".join(ROWS), help="rows, as ms,psd")
     parser.add_argument("--seeds", type=int, default=10, help="test: no more seeds than this")
     parser.add_argument("--cub", help="folder CUB_200_2011")
@@ -42,6 +44,10 @@ def main() -> None:
         from study.tables import write_all
 
         return write_all()
+    if given.step == "variants":
+        from study.variants import run_variants
+
+        return run_variants(features(), given.head, given.jobs)
     if given.regime is None:
         parser.error(f"{given.step} needs a regime: {', '.join(REGIMES)}")
     rows = given.rows.split(",")
@@ -63,8 +69,10 @@ def compute_features(cub: str) -> None:
 
 
 def data_of(regime: str) -> str:
-    if not REGIMES[regime].features:
-        return "glyphs"
+    return features() if REGIMES[regime].features else "glyphs"
+
+
+def features() -> str:
     if not FEATURES.exists():
         raise SystemExit(f"{FEATURES} is not there; python -m study features --cub FOLDER makes it")
     return os.path.relpath(FEATURES)

@@ -26,15 +26,17 @@ def run_all(plan: Mapping[str, TrainOptions], jobs: int) -> None:
     """Train whatever of `plan` has no record yet; a name is a path under results/, without its suffix."""
     due = {(name,): replace(options, out=str(SCRATCH / name)) for name, options in plan.items() if not recorded(name, options)}
 
-    def keep(key: tuple[Any, ...]) -> None:
-        with replacing(RESULTS / f"{key[0]}.json") as file:
-            file.write(json.dumps(record_of(due[key]), allow_nan=False).encode() + b"\n")
-        shutil.rmtree(str(due[key].out))
+    carry_out(due, jobs, True, lambda key: keep(key[0], due[key]))
+    for (name,), options in due.items():  # finished before, but stopped before its record was written
+        if not (RESULTS / f"{name}.json").exists():
+            keep(name, options)
 
-    carry_out(due, jobs, True, keep)
-    for key in due:  # finished before, but stopped before its record was written
-        if not (RESULTS / f"{key[0]}.json").exists():
-            keep(key)
+
+def keep(name: str, options: TrainOptions) -> None:
+    """Write the record of a finished run and remove its folder."""
+    with replacing(RESULTS / f"{name}.json") as file:
+        file.write(json.dumps(record_of(options), allow_nan=False).encode() + b"\n")
+    shutil.rmtree(str(options.out))
 
 
 def recorded(name: str, options: TrainOptions) -> bool:
