@@ -5,7 +5,7 @@ python -m study search REGIME [--rows a,b]         settings of each row on two f
 python -m study settle REGIME                      write the chosen settings; commit them before the next step
 python -m study test REGIME [--rows a,b]           the chosen settings on the test classes
 python -m study variants [--head linear]           what the paper does not have, on held-out classes
-    python -m study tables                             all tables and plots of docs/results.md, from results/
+python -m study tables                             all tables and plots of docs/results.md, from results/
 """
 
 from __future__ import annotations

@@ -1,0 +1,165 @@
+"""Tables and plots of docs/results.md from the records under results/: nothing else goes into them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from obdsd.experiments.statistics import Interval, class_interval, t_interval
+from obdsd.files import replacing
+from study.plan import FOLDS, NOISE, ROWS
+from study.records import RESULTS, ROOT, records
+from study.variants import VARIANTS, WEIGHTS
+
+PAGE = ROOT / "docs" / "results.md"
+Record = Mapping[str, Any]
+Results = dict[str, dict[int, Record]]  # row → seed → record
+
+SCORES: dict[str, Callable[[Record], float]] = {
+    **{f"R@{k}": (lambda record, k=k: 100 * record["scores"]["recall"][str(k)]) for k in (1, 2, 4, 8)},
+    "MAP@R": lambda record: 100 * record["scores"]["map_at_r"],
+    "NMI": lambda record: 100 * record["scores"]["nmi"],
+}
+GEOMETRY: dict[str, Callable[[Record], float]] = {
+    "density": lambda record: record["train"]["density"],
+    "spectral decay": lambda record: record["train"]["spectral_decay"],
+    "targets' entropy": lambda record: _reading(record, "entropy"),
+    "on the same class": lambda record: _reading(record, "same_class"),
+    "gradient share": lambda record: _reading(record, "gradient_share"),
+}
+
+
+def write_all() -> None:
+    """Put every table into its place on the page, between `<!-- table NAME -->` and `<!-- end -->`; draw the plots."""
+    from study.plots import draw_all
+
+    draw_all()
+    text = PAGE.read_text()
+    with replacing(PAGE) as file:
+        file.write(filled(text).encode())
+    print(f"written: {PAGE.relative_to(ROOT)}, docs/images/")
+
+
+def filled(text: str) -> str:
+    """The page with its tables made anew."""
+    return re.sub(r"<!-- table (\S+) -->\n.*?<!-- end -->", lambda found: _block(found[1]), text, flags=re.DOTALL)
+
+
+def _block(name: str) -> str:
+    kind, _, regime = name.partition(":")
+    made = {"scores": scores_table, "why": why_table, "noise": noise_table, "chosen": chosen_table, "variants": variants_table}[kind](
+        regime
+    )
+    return f"<!-- table {name} -->\n{made}\n<!-- end -->"
+
+
+def results_of(regime: str, stage: str = "test") -> Results:
+    found: Results = {}
+    for name, record in records(f"{regime}/{stage}").items():
+        row, seed = name.split("/seed-")
+        found.setdefault(row, {})[int(seed)] = record
+    return {row: dict(sorted(found[row].items())) for row in ROWS if row in found}
+
+
+def scores_table(regime: str) -> str:
+    """Means over seeds; the difference to the plain loss is paired by seed."""
+    results = results_of(regime)
+    head = ["", "seeds", *SCORES, "R@1 − ms", "95 % over seeds", "95 % over classes", "time"]
+    lines = [head]
+    reference = results["ms"][0]["reference"] or {}
+    for name, scores in reference.items():
+        recalls = [f"{100 * scores['recall'][str(k)]:.1f}" for k in (1, 2, 4, 8)]
+        lines.append([f"*{name}*", "", *recalls, f"{100 * scores['map_at_r']:.1f}", "", "", "", "", ""])
+    for row, found in results.items():
+        means = [f"{np.mean([of(record) for record in found.values()]):.1f}" for of in SCORES.values()]
+        lines.append([row, str(len(found)), *means, *_difference(found, results["ms"])])
+    return _markdown(lines)
+
+
+def _difference(found: Mapping[int, Record], baseline: Mapping[int, Record]) -> list[str]:
+    seeds = [seed for seed in found if seed in baseline]
+    if found is baseline or not seeds:
+        return ["", "", "", "1" if found is baseline else ""]
+    over_seeds, over_classes = differences(found, baseline)
+    time = np.median([found[seed]["seconds"] / baseline[seed]["seconds"] for seed in seeds])
+    epochs = found[seeds[0]]["options"]["epochs"], baseline[seeds[0]]["options"]["epochs"]
+    per_epoch = time * epochs[1] / epochs[0]
+    return [f"{100 * over_seeds.mean:+.2f}", _ends(over_seeds), _ends(over_classes), f"{per_epoch:.2f}"]
+
+
+def differences(found: Mapping[int, Record], baseline: Mapping[int, Record]) -> tuple[Interval, Interval]:
+    """Of R@1, paired by seed: a t interval over seeds, a bootstrap over test classes."""
+    seeds = [seed for seed in found if seed in baseline]
+
+    def classes(record: Record) -> np.ndarray:
+        return np.array(record["per_class"]["recall"]["1"])
+
+    gains = np.array([found[seed]["scores"]["recall"]["1"] - baseline[seed]["scores"]["recall"]["1"] for seed in seeds])
+    by_class = np.mean([classes(found[seed]) - classes(baseline[seed]) for seed in seeds], axis=0)
+    return t_interval(gains), class_interval(by_class, np.array(found[seeds[0]]["per_class"]["queries"]))
+
+
+def why_table(regime: str) -> str:
+    """The training set's geometry at the end, and what the distillation was in the second half of the training."""
+    lines = [["", *GEOMETRY]]
+    for row, found in results_of(regime).items():
+        means = [np.mean([of(record) for record in found.values()]) for of in GEOMETRY.values()]
+        lines.append([row, *("" if np.isnan(mean) else f"{mean:.3f}" for mean in means)])
+    return _markdown(lines)
+
+
+def _reading(record: Record, name: str) -> float:
+    """Mean over the second half of the curve; NaN without a teacher."""
+    curve = record["curve"][len(record["curve"]) // 2 :]
+    values = [point["distillation"][name] for point in curve if "distillation" in point]
+    return float(np.mean(values)) if values else float("nan")
+
+
+def noise_table(regime: str) -> str:
+    lines = [["wrong labels", "", "seeds", "R@1", "R@1 − ms", "95 % over seeds", "95 % over classes"]]
+    for share in NOISE:
+        results = results_of(regime, f"noise-{share}")
+        for row, found in results.items():
+            mean = np.mean([SCORES["R@1"](record) for record in found.values()])
+            lines.append([f"{share:.0%}", row, str(len(found)), f"{mean:.1f}", *_difference(found, results["ms"])[:3]])
+    return _markdown(lines)
+
+
+def chosen_table(regime: str) -> str:
+    """Each row's settings and its Recall@1 on the held-out classes of the two folds."""
+    chosen = json.loads((RESULTS / regime / "chosen.json").read_text())
+    tried = {row: len(list((RESULTS / regime / "search" / row).glob("*/fold-0.json"))) for row in chosen}
+    lines = [["", "R@1, held-out", "settings", "candidates"]]
+    lines += [[row, f"{100 * entry['validation']:.1f}", entry["name"].replace(",", ", "), str(tried[row])] for row, entry in chosen.items()]
+    return _markdown(lines)
+
+
+def variants_table(head: str) -> str:
+    """Recall@1 on held-out classes, mean of two folds."""
+    found = records(f"variants/{head}")
+    lines = [["", *(f"λ = {weight:g}" for weight in WEIGHTS), "spectral decay"]]
+    for name, variant in VARIANTS.items():
+        weights = WEIGHTS if variant.start != "ms" else (0.0,)
+        cells, decay = [], []
+        for weight in weights:
+            both = [found.get(f"{name}/weight={weight:g}/fold-{fold}") for fold in range(len(FOLDS))]
+            if None in both:
+                break
+            cells.append(f"{np.mean([100 * record['scores']['recall']['1'] for record in both]):.1f}")
+            decay.append(f"{np.mean([record['train']['spectral_decay'] for record in both]):.3f}")
+        else:
+            lines.append([name, *(cells * len(WEIGHTS) if len(cells) == 1 else cells), ", ".join(decay)])
+    return _markdown(lines)
+
+
+def _ends(interval: Interval) -> str:
+    return "" if np.isnan(interval.low) else f"{100 * interval.low:+.2f} to {100 * interval.high:+.2f}"
+
+
+def _markdown(lines: list[list[str]]) -> str:
+    first, *rest = lines
+    return "\n".join("| " + " | ".join(line) + " |" for line in (first, ["---", *["---:"] * (len(first) - 1)], *rest))
