@@ -5,6 +5,7 @@ python -m study search REGIME [--rows a,b]         settings of each row on two f
 python -m study settle REGIME                      write the chosen settings; commit them before the next step
 python -m study test REGIME [--rows a,b]           the chosen settings on the test classes
 python -m study variants [--head linear]           what the paper does not have, on held-out classes
+python -m study curves                             Recall@1 over λ and over ω, on held-out classes
 python -m study tables                             all tables and plots of docs/results.md, from results/
 """
 
@@ -21,7 +22,7 @@ from obdsd import cli
 from obdsd.files import write_json
 from obdsd.models import Embedder
 from obdsd.settings import TrainOptions
-from study.plan import FOLDS, NOISE, NOISE_ROWS, REGIMES, ROWS, SEARCH_SEED, candidates, seeds_of
+from study.plan import FOLDS, NOISE, NOISE_ROWS, REGIMES, ROWS, SEARCH_SEED, candidates, curve_points, seeds_of
 from study.records import RESULTS, SCRATCH, run_all, settings_of
 
 FEATURES = SCRATCH / "cub128.npz"
@@ -30,7 +31,7 @@ KEPT = 4  # candidates of a row that the second fold sees
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m study", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=("features", "search", "settle", "test", "noise", "variants", "tables"))
+    parser.add_argument("step", choices=("features", "search", "settle", "test", "noise", "variants", "curves", "tables"))
     parser.add_argument("regime", nargs="?", choices=REGIMES)
     parser.add_argument("--head", default="linear", choices=("linear", "two-layer"), help="variants: of which head")
     parser.add_argument("--rows", default=",".join(ROWS), help="rows, as ms,psd")
@@ -48,6 +49,9 @@ def main() -> None:
         from study.variants import run_variants
 
         return run_variants(features(), given.head, given.jobs)
+    if given.step == "curves":
+        points = curve_points(features())
+        return run_all({f"curves/{name}/fold-{i}": _held_out(options, i) for name, options in points.items() for i in (0, 1)}, given.jobs)
     if given.regime is None:
         parser.error(f"{given.step} needs a regime: {', '.join(REGIMES)}")
     rows = given.rows.split(",")

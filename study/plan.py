@@ -41,8 +41,8 @@ FREE |= {"omega": (0.3, 0.7), "temperature": (1.0, 0.2)}
 REGIMES: dict[str, Regime] = {
     "cub-two-layer-free": Regime(features=True, common={**QUIET, **TWO_LAYER}, space=FREE, candidates=16),
     "cub-linear-free": Regime(features=True, common={**QUIET, **LINEAR}, space=FREE, candidates=16),
-    "cub-two-layer-long": Regime(features=True, common={**QUIET, **TWO_LAYER, "evaluate_every": 30}, space=LONG, candidates=6),
-    "cub-linear-long": Regime(features=True, common={**QUIET, **LINEAR, "evaluate_every": 30}, space=LONG, candidates=6),
+    "cub-two-layer-long": Regime(features=True, common={**QUIET, **TWO_LAYER, "evaluate_every": 10}, space=LONG, candidates=6),
+    "cub-linear-long": Regime(features=True, common={**QUIET, **LINEAR, "evaluate_every": 10}, space=LONG, candidates=6),
 }
 
 ROWS: dict[str, tuple[str, Change]] = {
@@ -90,3 +90,22 @@ def _acts(axis: str, options: TrainOptions) -> bool:
 
 def seeds_of(row: str) -> Iterable[int]:
     return range(10 if row in MAIN else 5)
+
+
+CURVES: dict[str, dict[str, Any]] = {
+    "weight": {"rows": ("psd", "obd-sd", "mean-mix"), "values": (1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0), "fixed": {"omega": 0.3}},
+    "omega": {"rows": ("obd-sd", "mean-mix"), "values": (0.1, 0.3, 0.5, 0.7, 0.9, 0.99), "fixed": {"weight": 100.0}},
+}
+"""The supplement's curves, on held-out classes: 150 epochs, learning rate 1e-4."""
+CURVES_REGIME = "cub-linear-long"
+
+
+def curve_points(data: str) -> dict[str, TrainOptions]:
+    """Runs of both curves, by axis, row and value."""
+    common = {**REGIMES[CURVES_REGIME].common, "epochs": 150, "lr": 1e-4}
+    found = {}
+    for axis, curve in CURVES.items():
+        for row, value in itertools.product(curve["rows"], curve["values"]):
+            start, own = ROWS[row]
+            found[f"{axis}/{row}/{value:g}"] = preset(start, data, **{**common, **own, **curve["fixed"], axis: value})
+    return found

@@ -51,10 +51,7 @@ def filled(text: str) -> str:
 
 def _block(name: str) -> str:
     kind, _, regime = name.partition(":")
-    made = {"scores": scores_table, "why": why_table, "noise": noise_table, "chosen": chosen_table, "variants": variants_table}[kind](
-        regime
-    )
-    return f"<!-- table {name} -->\n{made}\n<!-- end -->"
+    return f"<!-- table {name} -->\n{TABLES[kind](regime)}\n<!-- end -->"
 
 
 def results_of(regime: str, stage: str = "test") -> Results:
@@ -163,3 +160,6 @@ def _ends(interval: Interval) -> str:
 def _markdown(lines: list[list[str]]) -> str:
     first, *rest = lines
     return "\n".join("| " + " | ".join(line) + " |" for line in (first, ["---", *["---:"] * (len(first) - 1)], *rest))
+
+
+TABLES = {"scores": scores_table, "why": why_table, "noise": noise_table, "chosen": chosen_table, "variants": variants_table}
