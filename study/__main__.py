@@ -22,11 +22,24 @@ from obdsd import cli
 from obdsd.files import write_json
 from obdsd.models import Embedder
 from obdsd.settings import TrainOptions
-from study.plan import FOLDS, NOISE, NOISE_ROWS, REGIMES, ROWS, SEARCH_SEED, candidates, curve_points, seeds_of
-from study.records import RESULTS, SCRATCH, run_all, settings_of
+from study.plan import (
+    FOLDS,
+    NOISE,
+    NOISE_ROWS,
+    REGIMES,
+    ROWS,
+    SEARCH_SEED,
+    Change,
+    beginning,
+    curve_points,
+    name_of,
+    options_of,
+    seeds_of,
+    turn_of,
+)
+from study.records import RESULTS, SCRATCH, recorded, run_all
 
 FEATURES = SCRATCH / "cub128.npz"
-KEPT = 4  # candidates of a row that the second fold sees
 
 
 def main() -> None:
@@ -51,7 +64,7 @@ def main() -> None:
         return run_variants(features(), given.head, given.jobs)
     if given.step == "curves":
         points = curve_points(features())
-        return run_all({f"curves/{name}/fold-{i}": _held_out(options, i) for name, options in points.items() for i in (0, 1)}, given.jobs)
+        return run_all(dict(pair for name, options in points.items() for pair in on_folds(f"curves/{name}", options)), given.jobs)
     if given.regime is None:
         parser.error(f"{given.step} needs a regime: {', '.join(REGIMES)}")
     rows = given.rows.split(",")
@@ -83,50 +96,57 @@ def features() -> str:
 
 
 def search(regime: str, rows: list[str], jobs: int) -> None:
-    """All candidates of each row on the first fold, the best few of each on the second."""
-    tried = {row: candidates(REGIMES[regime], row, data_of(regime)) for row in rows}
-    run_all({_named(regime, row, name, 0): _held_out(options, 0) for row in rows for name, options in tried[row].items()}, jobs)
-    second = {}
-    for row in rows:
-        best = sorted(tried[row], key=lambda name: -_validation(regime, row, name, 0))[:KEPT]
-        second |= {_named(regime, row, name, 1): _held_out(tried[row][name], 1) for name in best}
-    run_all(second, jobs)
+    """Turn by turn, each point on both folds, until every row has been through all its turns."""
+    while due := {name: options for row in rows for name, options in descend(regime, row)[1].items()}:
+        run_all(due, jobs)
 
 
-def _named(regime: str, row: str, name: str, fold: int) -> str:
-    return f"{regime}/search/{row}/{name}/fold-{fold}"
+def descend(regime: str, row: str) -> tuple[Change, dict[str, TrainOptions]]:
+    """How far a row's search is: the best point so far, and the runs that its present turn still lacks."""
+    plan, data = REGIMES[regime], data_of(regime)
+    point = beginning(plan, row)
+    for changes in plan.turns:
+        points = turn_of(point, changes, row)
+        runs = dict(pair for each in points for pair in on_folds(_named(regime, row, each), options_of(plan, row, data, each)))
+        lacking = {name: options for name, options in runs.items() if not recorded(name, options)}
+        if lacking:
+            return point, lacking
+        point = max(points, key=lambda each: _validation(regime, row, each))
+    return point, {}
 
 
-def _held_out(options: TrainOptions, fold: int) -> TrainOptions:
-    return replace(options, seed=SEARCH_SEED, val_fold=FOLDS[fold], score="validation")
+def on_folds(name: str, options: TrainOptions) -> list[tuple[str, TrainOptions]]:
+    """A run for each fold of the training classes, by name."""
+    shared = replace(options, seed=SEARCH_SEED, score="validation")
+    return [(f"{name}/fold-{i}", replace(shared, val_fold=fold)) for i, fold in enumerate(FOLDS)]
 
 
-def _validation(regime: str, row: str, name: str, fold: int) -> float:
-    return json.loads((RESULTS / f"{_named(regime, row, name, fold)}.json").read_text())["scores"]["recall"]["1"]
+def _named(regime: str, row: str, point: Change) -> str:
+    return f"{regime}/search/{row}/{name_of(point)}"
+
+
+def _validation(regime: str, row: str, point: Change) -> float:
+    """Recall@1 on held-out classes, mean of the folds."""
+    files = [RESULTS / _named(regime, row, point) / f"fold-{fold}.json" for fold in range(len(FOLDS))]
+    return float(np.mean([json.loads(file.read_text())["scores"]["recall"]["1"] for file in files]))
 
 
 def settle(regime: str) -> None:
-    """The best mean over both folds of each row, among the candidates that saw both."""
+    """Write down what the search came to, for every row that has finished it."""
     chosen = {}
     for row in ROWS:
-        tried = candidates(REGIMES[regime], row, data_of(regime))
-        both = {name: [_validation(regime, row, name, fold) for fold in (0, 1)] for name in tried if _saw_both(regime, row, name)}
-        if both:
-            name = max(both, key=lambda name: float(np.mean(both[name])))
-            chosen[row] = {"validation": round(float(np.mean(both[name])), 6), "name": name, "settings": settings_of(tried[name])}
-            print(f"{100 * chosen[row]['validation']:6.2f} %  {row:16} {name}")
+        point, lacking = descend(regime, row)
+        if not lacking:
+            chosen[row] = {"validation": round(_validation(regime, row, point), 6), "settings": point}
+            print(f"{100 * chosen[row]['validation']:6.2f} %  {row:16} {name_of(point)}")
     write_json(RESULTS / regime / "chosen.json", chosen)
-
-
-def _saw_both(regime: str, row: str, name: str) -> bool:
-    return all((RESULTS / f"{_named(regime, row, name, fold)}.json").exists() for fold in (0, 1))
 
 
 def chosen_options(regime: str, row: str) -> TrainOptions:
     chosen = json.loads((RESULTS / regime / "chosen.json").read_text())
     if row not in chosen:
         raise SystemExit(f"{row} has no settings in results/{regime}/chosen.json; search and settle first")
-    return candidates(REGIMES[regime], row, data_of(regime))[chosen[row]["name"]]
+    return options_of(REGIMES[regime], row, data_of(regime), chosen[row]["settings"])
 
 
 def test(regime: str, rows: list[str], seeds: int, jobs: int) -> None:

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from obdsd.presets import preset
 from obdsd.settings import TrainOptions
 
@@ -24,25 +22,36 @@ NOISE_ROWS = ("ms", "obd-sd", "mean-mix", "anchor")
 
 @dataclass(frozen=True, kw_only=True)
 class Regime:
-    """Data, what all rows share, and the space that the protocol searches."""
+    """Data, what all rows share, where the search of a row's settings begins, and what it tries in turn, the best of each turn kept."""
 
     features: bool  # of CUB-200-2011; else the built-in letters
     common: Change
-    space: Mapping[str, tuple[Any, ...]]
-    candidates: int  # of each row, at most; drawn from its space by a seed
+    begin: Change
+    turns: tuple[tuple[Change, ...], ...]
 
 
 TWO_LAYER, LINEAR = {"head": "two-layer", "hidden": 512}, {"head": "linear"}
 QUIET = {"reference": False, "evaluate_every": 0}
-LONG = {"epochs": (150,), "lr": (1e-4,), "weight": (100.0, 1000.0, 10000.0), "omega": (0.3, 0.7)}
-FREE = {"epochs": (5, 10, 20, 40), "lr": (1e-4, 5e-4), "weight": (10.0, 100.0, 1000.0, 10000.0)}
-FREE |= {"omega": (0.3, 0.7), "temperature": (1.0, 0.2)}
+FREE = {
+    "begin": {"epochs": 10, "lr": 5e-4, "weight": 100.0, "omega": 0.3, "temperature": 1.0},
+    "turns": (
+        tuple({"weight": weight} for weight in (1.0, 10.0, 1000.0, 10000.0)),
+        ({"omega": 0.1}, {"omega": 0.7}),
+        ({"lr": 5e-4, "epochs": 5}, {"lr": 5e-4, "epochs": 40}, {"lr": 1e-3, "epochs": 10}, {"lr": 1e-4, "epochs": 40}),
+        ({"temperature": 0.2},),
+    ),
+}
+LONG = {
+    "begin": {"epochs": 150, "lr": 1e-4, "weight": 1000.0, "omega": 0.3},
+    "turns": (tuple({"weight": weight} for weight in (10.0, 100.0, 10000.0)), ({"omega": 0.7},)),
+}
+WATCHED = {**QUIET, "evaluate_every": 10}
 
 REGIMES: dict[str, Regime] = {
-    "cub-two-layer-free": Regime(features=True, common={**QUIET, **TWO_LAYER}, space=FREE, candidates=16),
-    "cub-linear-free": Regime(features=True, common={**QUIET, **LINEAR}, space=FREE, candidates=16),
-    "cub-two-layer-long": Regime(features=True, common={**QUIET, **TWO_LAYER, "evaluate_every": 10}, space=LONG, candidates=6),
-    "cub-linear-long": Regime(features=True, common={**QUIET, **LINEAR, "evaluate_every": 10}, space=LONG, candidates=6),
+    "cub-two-layer-free": Regime(features=True, common={**QUIET, **TWO_LAYER}, **FREE),
+    "cub-linear-free": Regime(features=True, common={**QUIET, **LINEAR}, **FREE),
+    "cub-two-layer-long": Regime(features=True, common={**WATCHED, **TWO_LAYER}, **LONG),
+    "cub-linear-long": Regime(features=True, common={**WATCHED, **LINEAR}, **LONG),
 }
 
 ROWS: dict[str, tuple[str, Change]] = {
@@ -64,28 +73,31 @@ ROWS: dict[str, tuple[str, Change]] = {
 }
 
 
-def candidates(regime: Regime, row: str, data: str) -> dict[str, TrainOptions]:
-    """The settings of a row that the search tries, by name: all of its space, or as many of it as every row gets."""
+def options_of(regime: Regime, row: str, data: str, point: Change) -> TrainOptions:
     start, own = ROWS[row]
-    usual = preset(start, data, **own)
-    axes = [name for name in regime.space if _acts(name, usual)]
-    points = list(itertools.product(*(regime.space[name] for name in axes)))
-    if len(points) > regime.candidates:
-        drawn = np.random.default_rng(0).choice(len(points), regime.candidates, replace=False)
-        points = [points[i] for i in sorted(drawn)]
-    found = {}
-    for point in points:
-        chosen = dict(zip(axes, point, strict=True))
-        name = ",".join(f"{axis}={value:g}" for axis, value in chosen.items())
-        found[name] = preset(start, data, **{**regime.common, **own, **chosen})
-    return found
+    return preset(start, data, **{**regime.common, **own, **point})
 
 
-def _acts(axis: str, options: TrainOptions) -> bool:
+def beginning(regime: Regime, row: str) -> Change:
+    """Where a row's search begins: the settings that the row has at all."""
+    return {axis: value for axis, value in regime.begin.items() if _acts(axis, row)}
+
+
+def turn_of(point: Change, changes: Iterable[Change], row: str) -> list[Change]:
+    """The points that a turn compares: where the search stands, and every change of it that the row knows."""
+    return [point, *({**point, **change} for change in changes if all(_acts(axis, row) for axis in change))]
+
+
+def _acts(axis: str, row: str) -> bool:
     """Whether the row has this setting at all."""
+    usual = preset(ROWS[row][0], "rows.npz", **ROWS[row][1])
     if axis in ("weight", "temperature"):
-        return options.teacher != "none"
-    return axis != "omega" or (options.teacher != "none" and options.targets != "pairwise")
+        return usual.teacher != "none"
+    return axis != "omega" or (usual.teacher != "none" and usual.targets != "pairwise")
+
+
+def name_of(point: Change) -> str:
+    return ",".join(f"{axis}={value:g}" for axis, value in point.items())
 
 
 def seeds_of(row: str) -> Iterable[int]:

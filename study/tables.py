@@ -11,7 +11,7 @@ import numpy as np
 
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
 from obdsd.files import replacing
-from study.plan import FOLDS, NOISE, ROWS
+from study.plan import FOLDS, NOISE, ROWS, name_of
 from study.records import RESULTS, ROOT, records
 from study.variants import VARIANTS, WEIGHTS
 
@@ -130,8 +130,9 @@ def chosen_table(regime: str) -> str:
     """Each row's settings and its Recall@1 on the held-out classes of the two folds."""
     chosen = json.loads((RESULTS / regime / "chosen.json").read_text())
     tried = {row: len(list((RESULTS / regime / "search" / row).glob("*/fold-0.json"))) for row in chosen}
-    lines = [["", "R@1, held-out", "settings", "candidates"]]
-    lines += [[row, f"{100 * entry['validation']:.1f}", entry["name"].replace(",", ", "), str(tried[row])] for row, entry in chosen.items()]
+    lines = [["", "R@1, held-out", "settings", "tried"]]
+    for row, entry in chosen.items():
+        lines.append([row, f"{100 * entry['validation']:.1f}", name_of(entry["settings"]).replace(",", ", "), str(tried[row])])
     return _markdown(lines)
 
 
