@@ -1,0 +1,119 @@
+"""The study's bookkeeping: nothing is run twice, nothing is taken for what it is not, the search keeps the best of each turn."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from obdsd.experiments.statistics import t_interval
+from obdsd.presets import preset
+from study import __main__ as study
+from study import plan, records, tables
+from tests.made_up import write_rows
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    for module in (records, study, tables):
+        for name in ("RESULTS", "SCRATCH"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, tmp_path / name.lower())
+    return tmp_path
+
+
+@pytest.fixture
+def rows(tmp_path):
+    return write_rows(tmp_path / "rows.npz", 12, 8, 20)
+
+
+def small(rows, **changes):
+    return preset("ms+psd", rows, epochs=4, batch_size=8, dim=4, evaluate_every=0, reference=False, device="cpu", **changes)
+
+
+def test_a_run_becomes_a_record_and_is_not_repeated(places, rows, monkeypatch):
+    records.run_all({"a/seed-0": small(rows)}, jobs=1)
+    (name, record), *others = records.records("a").items()
+    assert (name, others) == ("seed-0", [])
+    assert record["options"]["weight"] == small(rows).weight
+    assert "data" not in record["options"]
+    assert [point["epoch"] for point in record["curve"]] == [0, 1, 2, 3]
+    queries = np.array(record["per_class"]["queries"])
+    assert np.isclose((queries * record["per_class"]["recall"]["1"]).sum() / queries.sum(), record["scores"]["recall"]["1"], atol=1e-5)
+    assert not (places / "scratch" / "a" / "seed-0").exists()
+    monkeypatch.setattr(records, "carry_out", lambda plan, *_: pytest.fail("again") if plan else None)
+    records.run_all({"a/seed-0": small(rows)}, jobs=1)
+
+
+def test_a_record_of_other_options_is_not_taken_for_this_run(places, rows):
+    records.run_all({"a": small(rows)}, jobs=1)
+    with pytest.raises(SystemExit, match=r"a\.json: has other options than planned \(omega, seed\); remove it, or name the run otherwise"):
+        records.run_all({"a": small(rows, seed=1, omega=0.5)}, jobs=1)
+
+
+def test_a_run_that_finished_without_its_record_is_not_lost(places, rows, monkeypatch):
+    with monkeypatch.context() as broken:
+        broken.setattr(records, "keep", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            records.run_all({"a": small(rows)}, jobs=1)
+    records.run_all({"a": small(rows)}, jobs=1)
+    assert list(records.records("")) == ["a"]
+
+
+def write(places, name, recall):
+    file = places / "results" / f"{name}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"scores": {"recall": {"1": recall}}}))
+
+
+def test_the_search_keeps_the_best_of_each_turn(places, monkeypatch):
+    """Held-out Recall@1 made up as a function of the settings: the search must climb it coordinate by coordinate."""
+    monkeypatch.setattr(study, "data_of", lambda _: "rows.npz")
+    monkeypatch.setattr(study, "recorded", lambda name, _: (places / "results" / f"{name}.json").exists())
+
+    def pretend(due, jobs):
+        for name, options in due.items():
+            fold = 0.1 if options.val_fold == "1/3" else 0.0
+            height = 1 - abs(np.log10(options.weight) - 1) / 10 - abs(options.omega - 0.1) - options.lr * 100 - fold
+            write(places, name, height)
+
+    monkeypatch.setattr(study, "run_all", pretend)
+    study.search("cub-linear-free", ["obd-sd", "psd"], jobs=1)
+    study.settle("cub-linear-free")
+    chosen = json.loads((places / "results" / "cub-linear-free" / "chosen.json").read_text())
+    assert list(chosen) == ["psd", "obd-sd"]  # whose search is finished
+    assert chosen["obd-sd"]["settings"] == {"epochs": 40, "lr": 1e-4, "weight": 10.0, "omega": 0.1, "temperature": 1.0}
+    assert "omega" not in chosen["psd"]["settings"]
+    assert chosen["obd-sd"]["validation"] == pytest.approx(1 - 1e-2 - 0.05)
+    assert study.chosen_options("cub-linear-free", "obd-sd").weight == 10.0
+    with pytest.raises(SystemExit, match="margin has no settings"):
+        study.chosen_options("cub-linear-free", "margin")
+
+
+def test_every_row_differs_from_every_other():
+    made = [replace(plan.options_of(plan.REGIMES["cub-linear-free"], row, "rows.npz", {}), preset="") for row in plan.ROWS]
+    assert len({str(options) for options in made}) == len(plan.ROWS)
+
+
+def test_differences_are_paired_by_seed(places, rows):
+    options = {
+        f"r/test/{row}/seed-{seed}": small(rows, seed=seed, weight=weight)
+        for row, weight in (("ms", 0.0), ("psd", 500.0))
+        for seed in (0, 1, 2)
+    }
+    records.run_all(options, jobs=1)
+    found = tables.results_of("r")
+    assert {row: list(seeds) for row, seeds in found.items()} == {"ms": [0, 1, 2], "psd": [0, 1, 2]}
+    gains = [found["psd"][seed]["scores"]["recall"]["1"] - found["ms"][seed]["scores"]["recall"]["1"] for seed in (0, 1, 2)]
+    assert tables.differences(found["psd"], found["ms"])[0] == t_interval(np.array(gains))
+    table = tables.scores_table("r")
+    assert f"{100 * np.mean(gains):+.2f}" in table
+    assert [line.split("|")[1].strip() for line in table.splitlines()[2:]] == ["ms", "psd"]
+
+
+def test_the_page_holds_what_the_records_say():
+    """docs/results.md as it is committed, made anew from results/."""
+    text = Path(tables.PAGE).read_text()
+    assert "<!-- table scores:" in text
+    assert tables.filled(text) == text
