@@ -106,12 +106,12 @@ class ShareKeeper(Training):
 
     share = 0.5
 
-    def _evaluate(self, epoch: int) -> dict[str, Any]:
-        found = self.reading.get("gradient_share", 0.0)
+    def _evaluate(self) -> dict[str, Any]:
+        found = self.progress.reading.get("gradient_share", 0.0)
         if 0 < found < 1:
             change = (self.share / (1 - self.share)) / (found / (1 - found))
             self.distill = replace(self.distill, weight=self.distill.weight * min(4.0, max(0.25, change)))
-        return super()._evaluate(epoch)
+        return super()._evaluate()
 
 
 Distill = Callable[[TrainOptions, Tensor], SelfDistillation]
@@ -177,8 +177,8 @@ def run_variants(data: str, head: str, jobs: int) -> None:
 def _run(record: str, name: str, options: TrainOptions) -> float:
     """A training with the variant's parts in it; its record."""
     variant, folder, collection = VARIANTS[name], RunFolder(Path(str(options.out))), assembly.collection_of(options)
-    folder.begin(options, data_record(collection))
     training = variant.loop(options, collection, folder)
+    folder.open(options, data_record(collection), training.here)
     if variant.distill is not None:
         training.distill = variant.distill(options, torch.from_numpy(collection["train"].labels))
     with display_for(False)(options.epochs, len(training.batches), 0) as display:

@@ -70,6 +70,8 @@ class Settings:
         patience: Evaluations without improvement on held-out classes after which training stops; 0 never stops early.
         select: Which epoch's model is kept, the last or the best on held-out classes.
         score: What the finished model is scored on; validation leaves the test classes unread, for a search of settings.
+        checkpoint_minutes: Minutes between checkpoints inside an epoch; 0 writes them at its end only.
+        checkpoint_steps: Also write one after so many steps; 0 does not.
         ks: Depths of Recall@K, as 1,2,4,8.
         reference: Also score the untrained features and their PCA, where there is something pretrained.
         split_seed: Splits the classes where the data give no split.
@@ -132,6 +134,8 @@ class Settings:
     patience: int = 0
     select: Literal["last", "best"] = "last"
     score: Literal["test", "validation"] = "test"
+    checkpoint_minutes: float = 10.0
+    checkpoint_steps: int = 0
     ks: str = "1,2,4,8"
     reference: bool = True
     split_seed: int = 0
@@ -147,9 +151,9 @@ class Settings:
         for name in ("lr", "head_lr", "objective_lr", "temperature", "walk_temperature", "scale", "lr_gamma"):
             value = getattr(self, name)
             _require(value is None or 0 < value < float("inf"), self, name, "must be a positive number")
-        for name in ("weight", "weight_decay", "clip", "warmup_epochs", "head_only_epochs", "micro_batch"):
+        for name in ("weight", "weight_decay", "clip", "warmup_epochs", "head_only_epochs", "micro_batch", "checkpoint_minutes"):
             _require(0 <= getattr(self, name) < float("inf"), self, name, "must be 0 or more")
-        for name in ("evaluate_every", "test_every", "patience"):
+        for name in ("evaluate_every", "test_every", "patience", "checkpoint_steps"):
             _require(getattr(self, name) >= 0, self, name, "must be 0 or more")
         _require(
             not (self.score == "validation" and self.test_every), self, "test_every", "reads the test classes, score=validation does not"
@@ -208,7 +212,7 @@ class TrainOptions(Settings):
             (from Python: obdsd.presets.preset, which fills the fields; here it is but a label).
         out: The run's folder; default runs/DATA-PRESET-SEED.
         seed: Of everything random; the same seed gives the same run.
-        resume: Go on with the run in that folder, after its last finished epoch.
+        resume: Go on with the run in that folder, from its last checkpoint.
     """
 
     data: str = field(kw_only=False)

@@ -19,17 +19,18 @@ import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
 from obdsd import __version__
-from obdsd.errors import InputError
+from obdsd.errors import InputError, Terminated
 from obdsd.options import DataOptions, EmbedOptions, EvaluateOptions, InfoOptions
 from obdsd.presets import compare_layers, configuration, train_layers
 from obdsd.settings import CompareOptions, TrainOptions
 
 PRINT_CONFIG = "--print_config"
 ALONE = ("--help", "-h", "--debug", "--version", PRINT_CONFIG)  # take no value
-DONE, DEFECT, MISTAKE, INTERRUPTED = 0, 1, 2, 130
+DONE, DEFECT, MISTAKE, TERMINATED, INTERRUPTED = 0, 1, 2, Terminated.CODE, 130
 EXIT_CODES = (
     f"exit codes: {DONE} done; {DEFECT} a defect of obdsd (please report it with its traceback); "
-    f"{MISTAKE} a mistake in the input, named in one line; {INTERRUPTED} interrupted by Ctrl-C"
+    f"{MISTAKE} a mistake in the input, named in one line; {TERMINATED} ended by SIGTERM or by the loss of another process, "
+    f"to be resumed; {INTERRUPTED} interrupted by Ctrl-C"
 )
 
 
@@ -40,16 +41,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(parser, arguments)
     except KeyboardInterrupt:
-        print("obdsd: interrupted", file=sys.stderr)
+        _say("interrupted")
         return INTERRUPTED
+    except Terminated as end:
+        _say(str(end) or "terminated")
+        return TERMINATED
     except BrokenPipeError:  # obdsd … | head: nobody reads on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except (InputError, ArgumentError, OSError) as mistake:
         if "--debug" in arguments:
             traceback.print_exc()
-        print(f"obdsd: {_one_line(mistake)}{_suggestion(arguments, str(mistake))}", file=sys.stderr)
+        _say(f"{_one_line(mistake)}{_suggestion(arguments, str(mistake))}")
         return MISTAKE
+
+
+def _say(text: str) -> None:
+    """A line on standard error. Of several processes the first speaks; the others only once they are connected, with their number."""
+    rank = os.environ["RANK"] if _processes() > 1 else "0"
+    distributed = sys.modules.get("torch.distributed")
+    if rank == "0" or (distributed is not None and distributed.is_initialized()):
+        print(f"obdsd{'' if rank == '0' else f', process {rank}'}: {text}", file=sys.stderr)
+
+
+def _processes() -> int:
+    """How many torchrun started; 1 without it."""
+    return int(os.environ["WORLD_SIZE"]) if "LOCAL_RANK" in os.environ else 1
 
 
 class Command(NamedTuple):
@@ -71,6 +88,8 @@ def _run(parser: ArgumentParser, arguments: Sequence[str]) -> int:
         parser.print_help()
         return DONE
     command = COMMANDS[chosen.command]
+    if _processes() > 1 and chosen.command != "train":
+        raise InputError(f"{chosen.command} runs in one process, not in {_processes()}; start it without torchrun")
     given = {name: value for name, value in chosen[chosen.command].as_dict().items() if name not in ("debug", "config")}
     options = command.options(**{**(command.layers(given) if command.layers else {}), **given})
     if PRINT_CONFIG in arguments and command.layers:

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
-from obdsd.errors import InputError
+from obdsd.errors import InputError, Terminated
 from obdsd.experiments import compare
 from obdsd.experiments.tables import caption, plain_words, text_table, write_tables
 from obdsd.presets import preset_settings
@@ -22,7 +22,7 @@ def run(options: CompareOptions) -> None:
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     try:
         comparison = compare(rows_of(options), seeds, out, jobs=options.jobs)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated):
         print(f"stopped; {out} keeps what is finished: the same command goes on from there", file=sys.stderr)
         raise
     write_tables(comparison, out)

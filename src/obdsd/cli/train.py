@@ -6,22 +6,24 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from obdsd.errors import Terminated
 from obdsd.settings import TrainOptions
 from obdsd.training import train
 from obdsd.training.loop import run_path
+from obdsd.training.ranks import first_process
 from obdsd.training.runs import RunFolder
 
 
 def run(options: TrainOptions) -> None:
     try:
         result = train(options)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated):
         folder = RunFolder(run_path(options))
-        if folder.last.exists():
-            print(
-                f"stopped; {folder.path} keeps the last finished epoch: the same command with --resume goes on from there", file=sys.stderr
-            )
+        if folder.checkpoints.any() and first_process():
+            print(f"stopped; {folder.path} keeps everything so far: the same command with --resume goes on from there", file=sys.stderr)
         raise
+    if not first_process():
+        return
     print(f"{options.score} classes, {result.chosen_by} (epoch {result.epoch + 1} of {options.epochs}):")
     print(_line("trained", result.record["scores"]))
     for name, scores in (result.record["reference"] or {}).items():

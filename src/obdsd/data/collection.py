@@ -57,6 +57,11 @@ class Part:
         """A copy with other labels, another transform, …"""
         return replace(self, **changes)
 
+    def take(self, indices: NDArray[np.int64]) -> Part:
+        """These items, in this order."""
+        groups = None if self.groups is None else self.groups[indices]
+        return replace(self, positions=self.positions[indices], labels=self.labels[indices], groups=groups)
+
     def only(self, classes: Sequence[int]) -> Part:
         """The items of these classes, numbered anew in this order."""
         number = np.full(len(self.class_names), -1, dtype=np.int64)

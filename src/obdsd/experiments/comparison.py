@@ -7,10 +7,14 @@ import itertools
 import json
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from obdsd.errors import InputError
+from obdsd.errors import InputError, Terminated
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
 from obdsd.files import read_mapping
 from obdsd.settings import TrainOptions
@@ -26,6 +30,7 @@ from obdsd.training import train
 from obdsd.training.assembly import collection_of
 from obdsd.training.loop import data_record
 from obdsd.training.runs import OF_THE_MACHINE
+from obdsd.training.stopping import Stop
 
 SAME = ("data", "split_seed", "test_fraction", "val_fraction", "val_fold", "score", "ks", "allow_incomplete")
 """Options that all rows share: they say what is scored."""
@@ -126,15 +131,34 @@ def _in_turn(due: Mapping[tuple[Any, ...], TrainOptions], show: bool) -> Iterato
 def _side_by_side(due: Mapping[tuple[Any, ...], TrainOptions], jobs: int) -> Iterator[tuple[Any, ...]]:
     """Each run in a process of a pool, with its share of the cores."""
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (threads,)) as pool:
+    with Stop(), ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin_worker, (threads,)) as pool:
         under_way = {pool.submit(_train_quietly, options): key for key, options in due.items()}
         try:
             for future in as_completed(under_way):
                 future.result()
                 yield under_way[future]
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
+        except BrokenProcessPool:
+            raise Terminated("the process of a run was ended from outside; the same command goes on with what is left") from None
+        except (KeyboardInterrupt, Terminated):
+            for worker in multiprocessing.active_children():
+                worker.terminate()  # each finishes its step and keeps its state
             raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _begin_worker(threads: int) -> None:
+    """A share of the cores; and when the comparison is gone, killed without a word, its trainings go too."""
+    torch.set_num_threads(threads)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the comparison, which tells its workers
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    connection.wait([parent])
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _train_quietly(options: TrainOptions) -> None:
@@ -142,6 +166,8 @@ def _train_quietly(options: TrainOptions) -> None:
         train(options, show=False)
     except InputError as fault:
         raise InputError(f"{options.out}: {fault}") from None
+    except (KeyboardInterrupt, Terminated):
+        os._exit(Terminated.CODE)  # its state is kept, and it must not take another run
 
 
 def _say(show: bool, text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -185,16 +186,43 @@ def optimizer_of(options: Settings, model: Embedder, objective: Objective) -> to
 
 def check_micro_batch(settings: Settings, model: Embedder) -> None:
     """Chunks of a batch have statistics of their own: no BatchNorm may use them."""
-    uses_statistics = model.architecture.batchnorm == "train" and any(isinstance(module, _BatchNorm) for module in model.modules())
-    if settings.micro_batch and uses_statistics:
+    if settings.micro_batch and _uses_batch_statistics(model):
         raise InputError(f"micro_batch={settings.micro_batch} would change BatchNorm's statistics; use batchnorm=frozen with it")
 
 
-class TrainingBatches:
-    """The batches of any epoch as (inputs, labels, indices), a function of seed and epoch."""
+def with_shared_statistics(model: Embedder, processes: int, device: torch.device) -> Embedder:
+    """BatchNorm that trains takes its statistics from the whole batch, wherever its rows are."""
+    if processes == 1 or not _uses_batch_statistics(model):
+        return model
+    if device.type != "cuda":
+        raise InputError(
+            f"batchnorm=train over {processes} processes needs GPUs, device={device.type}; use batchnorm=frozen or one process"
+        )
+    return nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
 
-    def __init__(self, options: TrainOptions, part: Part, model: Embedder) -> None:
-        self.sampler = ClassBatches(part.labels, options.batch_size, options.per_class, seed=options.seed, replacement=options.replacement)
+
+def _uses_batch_statistics(model: Embedder) -> bool:
+    return model.architecture.batchnorm == "train" and any(isinstance(module, _BatchNorm) for module in model.modules())
+
+
+def _leave_ctrl_c_to_the_training(worker: int) -> None:
+    """A loader's process goes on until the training has finished its step."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+class TrainingBatches:
+    """The batches of any epoch as (inputs, labels, indices), a function of seed and epoch; of several processes, this one's slice."""
+
+    def __init__(self, options: TrainOptions, part: Part, model: Embedder, rank: int = 0, processes: int = 1) -> None:
+        self.sampler = ClassBatches(
+            part.labels,
+            options.batch_size,
+            options.per_class,
+            seed=options.seed,
+            replacement=options.replacement,
+            rank=rank,
+            world_size=processes,
+        )
         self.rows: Tensor | None = None
         self.labels = torch.from_numpy(part.labels)
         if model.preprocessing is None:  # rows of a matrix: no item is read alone
@@ -204,14 +232,20 @@ class TrainingBatches:
         images: Any = Augmented(part, training_transform(model.preprocessing, options.crop, options.flip), options.seed)
         workers = loader_workers(options.workers, part)
         self.loader: DataLoader[Any] = DataLoader(
-            images, batch_sampler=self.sampler, num_workers=workers, persistent_workers=workers > 0, pin_memory=torch.cuda.is_available()
+            images,
+            batch_sampler=self.sampler,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=torch.cuda.is_available(),
+            worker_init_fn=_leave_ctrl_c_to_the_training,
         )
 
     def __len__(self) -> int:
         return self.sampler.number
 
-    def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        self.sampler.set_epoch(epoch)
+    def epoch(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """From batch `first` on."""
+        self.sampler.set_epoch(epoch, first)
         if self.rows is None:
             yield from self.loader
             return

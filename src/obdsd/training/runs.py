@@ -6,18 +6,18 @@ Nothing else holds state.
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
-import pickle
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
-import torch
 import yaml
+from filelock import FileLock, Timeout
 
 from obdsd.errors import InputError
 from obdsd.evaluation import Scores
@@ -25,10 +25,12 @@ from obdsd.evaluation.scores import PerClass
 from obdsd.files import read_mapping, replacing, write_json
 from obdsd.models import Embedder
 from obdsd.settings import TrainOptions
+from obdsd.training.checkpoints import Checkpoints, write_state
 
-FORMAT = 1
+FORMAT = 2
+LOCK_SECONDS = 10  # that a process may take to end after it was told to
 PACKAGES = ("obdsd", "torch", "timm", "pytorch-metric-learning", "lightning", "faiss-cpu", "numpy")
-OF_THE_MACHINE = ("out", "resume", "device", "workers", "logger")
+OF_THE_MACHINE = ("out", "resume", "device", "workers", "logger", "checkpoint_minutes", "checkpoint_steps")
 """Options that may differ when a run goes on: they do not change what is computed, or only within rounding."""
 
 
@@ -48,41 +50,72 @@ class RunResult:
 
 
 class RunFolder:
-    """The files of one run."""
+    """The files of one run. Of several processes only the first `writes`; while its `with` block runs, no other run may."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, writes: bool = True) -> None:
+        self.path, self.writes = path, writes
         self.result_file = path / "result.json"
         self.metrics_file = path / "metrics.jsonl"
-        self.reference_file = path / "reference.json"
-        self.last, self.best = path / "checkpoints" / "last.pt", path / "checkpoints" / "best.pt"
+        self.checkpoints = Checkpoints(path / "checkpoints")
+        self._lock = FileLock(path / "checkpoints" / ".lock", timeout=LOCK_SECONDS)
 
-    def begin(self, options: TrainOptions, data: dict[str, Any]) -> None:
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._lock.release()
+
+    def open(self, options: TrainOptions, data: dict[str, Any], here: dict[str, int]) -> tuple[dict[str, Any] | None, list[str]]:
+        """Begin a run or go on with one: its state, None at the very beginning, and what the user should know of it.
+
+        `here` says by how many threads and processes it is computed.
+        """
+        if not options.resume:
+            self._begin(options, data, here)
+            return None, []
+        if not (self.path / "config.yaml").exists():
+            raise InputError(f"out={self.path} holds no run to resume; leave --resume out to begin one")
+        self._take()
+        if self.result_file.exists():
+            raise InputError(f"out={self.path} is finished; nothing is left to resume, see {self.result_file.name} there")
+        remarks = self._check_same(options, data, here)
+        state, damage = self.checkpoints.read()
+        if state is not None and not isinstance(state.get("epoch"), int):
+            raise InputError(f"{self.checkpoints.last}: is no checkpoint of a training; begin a new run")
+        if self.writes:
+            lines = [line for line in self.metrics() if state and line["epoch"] < state["epoch"]]
+            with replacing(self.metrics_file) as file:  # without lines of an epoch whose checkpoint was not written
+                file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+        return state, remarks if damage is None else [*remarks, damage]
+
+    def _begin(self, options: TrainOptions, data: dict[str, Any], here: dict[str, int]) -> None:
         """Claim the folder for a new run; one that holds a run already is refused."""
+        if not self.writes:
+            return
+        if not (self.path / "config.yaml").exists():
+            self._take()
         if (self.path / "config.yaml").exists():
             raise InputError(f"out={self.path} holds a run already; add --resume to go on with it, or choose another folder")
         versions = {package: version(package) for package in PACKAGES}
-        write_json(self.path / "run.json", {"format": FORMAT, "versions": versions, "data": data})
+        self.write("run.json", {"format": FORMAT, "versions": versions, "data": data, **here})
         with replacing(self.path / "config.yaml") as file:
             settings = {name: value for name, value in dataclasses.asdict(options).items() if name != "resume"}
             file.write(yaml.safe_dump(settings, sort_keys=False).encode())
 
-    def resume(self, options: TrainOptions, data: dict[str, Any]) -> dict[str, Any] | None:
-        """The state after the last finished epoch, or None if none was finished; a run that is not this one is refused."""
-        if not (self.path / "config.yaml").exists():
-            raise InputError(f"out={self.path} holds no run to resume; leave --resume out to begin one")
-        if self.result_file.exists():
-            raise InputError(f"out={self.path} is finished; nothing is left to resume, see {self.result_file.name} there")
-        self._check_same(options, data)
-        state = read_state(self.last) if self.last.exists() else None
-        if state is not None and not isinstance(state.get("epoch"), int):
-            raise InputError(f"{self.last}: is no checkpoint of a training; begin a new run")
-        lines = [line for line in self.metrics() if state and line["epoch"] <= state["epoch"]]
-        with replacing(self.metrics_file) as file:  # lines of an epoch whose checkpoint was not written
-            file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
-        return state
+    def _take(self) -> None:
+        """Two trainings in one folder would spoil both."""
+        if not self.writes:
+            return
+        try:
+            self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+        except Timeout:
+            raise InputError(f"out={self.path} is being trained by another process; wait for it, or stop it") from None
+        except OSError as failure:
+            raise InputError(f"out={self.path}: cannot be written ({failure.strerror}); choose another place") from failure
 
-    def _check_same(self, options: TrainOptions, data: dict[str, Any]) -> None:
+    def _check_same(self, options: TrainOptions, data: dict[str, Any], here: dict[str, int]) -> list[str]:
+        """Refuse another run; tell what makes this one differ by rounding."""
         before = read_mapping(self.path / "config.yaml")
         now = {name: value for name, value in dataclasses.asdict(options).items() if name != "resume"}
         differ = sorted(before.keys() ^ now.keys())
@@ -96,26 +129,51 @@ class RunFolder:
             raise InputError(f"out={self.path} was begun by another version of obdsd; finish it with that version")
         if record.get("data") != data:
             raise InputError(f"data={options.data} changed since the run in {self.path} began; restore it, or begin a new run")
+        return [
+            f"the run began with {record.get(name)} {name}, now there are {number}: from here on numbers agree within rounding only"
+            for name, number in here.items()
+            if record.get(name) != number
+        ]
+
+    def save(self, state: dict[str, Any]) -> None:
+        if self.writes:
+            self.checkpoints.write(state)
+
+    def save_best(self, state: dict[str, Any]) -> None:
+        if self.writes:
+            write_state(self.checkpoints.best, state)
+
+    def write(self, name: str, content: dict[str, Any]) -> None:
+        if self.writes:
+            write_json(self.path / name, content)
 
     def reference(self) -> dict[str, Any] | None:
         """The scores of what was there before the training, if they were asked for."""
-        return read_mapping(self.reference_file) if self.reference_file.exists() else None
+        file = self.path / "reference.json"
+        return read_mapping(file) if file.exists() else None
 
-    def finish(self, record: dict[str, Any], per_class: PerClass) -> None:
-        """The scores of each class, then the result, which says that the run is complete."""
+    def finish(self, record: dict[str, Any], per_class: PerClass, model: Embedder) -> None:
+        """The model, the scores of each class, then the result, which says that the run is complete."""
+        if not self.writes:
+            return
+        model.save(self.path / "model")
         classes = {
             "labels": [str(label) for label in per_class.labels],
             "queries": per_class.queries.tolist(),
             "recall": {str(k): np.round(values, 6).tolist() for k, values in per_class.recall.items()},
             "map_at_r": np.round(per_class.map_at_r, 6).tolist(),
         }
-        write_json(self.path / "per_class.json", classes)
-        write_json(self.result_file, record)
+        self.write("per_class.json", classes)
+        self.write(self.result_file.name, record)
 
     def append(self, line: dict[str, Any]) -> None:
+        if not self.writes:
+            return
         try:
             with open(self.metrics_file, "a", encoding="utf-8") as file:
                 file.write(json.dumps(line, allow_nan=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
         except OSError as failure:
             raise InputError(
                 f"{self.metrics_file}: cannot be written ({failure.strerror}); make room, then go on with --resume"
@@ -132,18 +190,3 @@ class RunFolder:
     def versions(self) -> dict[str, str]:
         """Of the packages that the run began with."""
         return read_mapping(self.path / "run.json")["versions"]
-
-
-def write_state(path: Path, state: dict[str, Any]) -> None:
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    with replacing(path) as file:
-        file.write(buffer.getbuffer())
-
-
-def read_state(path: Path) -> dict[str, Any]:
-    """A checkpoint; nothing in it is executed."""
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, KeyError, ValueError, OSError, pickle.UnpicklingError) as damage:
-        raise InputError(f"{path}: is damaged or no checkpoint ({' '.join(str(damage).split())[:120]}); begin a new run") from damage

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import scipy.linalg
-import torch
 from numpy.typing import NDArray
 
 from obdsd.data import Collection, Part
@@ -19,13 +18,14 @@ from obdsd.evaluation.geometry import density, spectral_decay
 from obdsd.evaluation.scores import finite_or_none
 from obdsd.models import Embedder
 from obdsd.settings import TrainOptions
+from obdsd.training.ranks import Ranks
 
 
 class Scoring:
     """Embeds the parts of a collection with the model as it stands and scores them."""
 
-    def __init__(self, options: TrainOptions, collection: Collection, model: Embedder, device: torch.device) -> None:
-        self.options, self.collection, self.model, self.device = options, collection, model, device
+    def __init__(self, options: TrainOptions, collection: Collection, model: Embedder, ranks: Ranks) -> None:
+        self.options, self.collection, self.model, self.ranks = options, collection, model, ranks
 
     def validation(self) -> Scores:
         return self._scores(self._points(self._rows, "val"))
@@ -41,9 +41,13 @@ class Scoring:
         """Density and spectral decay of the training set by its true labels, as in the paper."""
         part = self.collection["train"]
         rows = self._rows(part)
-        spread, decay = density(rows, part.labels), spectral_decay(rows) if min(rows.shape) > 2 else None
-        found = {"density": spread.ratio, "intra": spread.intra, "inter": spread.inter, "spectral_decay": decay}
-        return {name: finite_or_none(value) for name, value in found.items()}
+
+        def measure() -> dict[str, float | None]:
+            spread, decay = density(rows, part.labels), spectral_decay(rows) if min(rows.shape) > 2 else None
+            found = {"density": spread.ratio, "intra": spread.intra, "inter": spread.inter, "spectral_decay": decay}
+            return {name: finite_or_none(value) for name, value in found.items()}
+
+        return self.ranks.once(measure)
 
     def reference(self) -> Mapping[str, Scores]:
         """The scored classes by the features that training starts from, and by their PCA to the embeddings' length."""
@@ -83,7 +87,7 @@ class Scoring:
         most = len(gallery.labels) - (query is None)
         depths = [k for k in self.options.depths if k <= most]  # held-out classes may be few; test classes were checked before
         rows, labels, groups = gallery
-        return evaluate(rows, labels, depths, query=query, groups=groups, clusters=clusters, details=details)
+        return self.ranks.once(lambda: evaluate(rows, labels, depths, query=query, groups=groups, clusters=clusters, details=details))
 
     def _rows(self, part: Part) -> NDArray[np.float32]:
         return self._embed(self.model, part)
@@ -97,4 +101,5 @@ class Scoring:
         preprocessing = self.model.preprocessing
         if preprocessing is not None:
             part = part.replace(transform=evaluation_transform(preprocessing))
-        return embed(model, part, batch_size=256, workers=loader_workers(self.options.workers, part), device=self.device)
+        workers, device = loader_workers(self.options.workers, part), self.ranks.fabric.device
+        return self.ranks.embedded(part, lambda share: embed(model, share, batch_size=256, workers=workers, device=device))

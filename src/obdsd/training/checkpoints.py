@@ -1,0 +1,71 @@
+"""Checkpoints: the newest and the one before it, each whole or not there, each with a checksum that tells damage from content."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from obdsd.errors import InputError
+from obdsd.files import replacing
+
+_CHECKSUM = 32  # bytes at the file's end; torch.load and unzip do not mind them
+
+
+def write_state(path: Path, state: dict[str, Any]) -> None:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    with replacing(path) as file:
+        file.write(buffer.getbuffer())
+        file.write(_checksum(buffer.getbuffer()))
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """A checkpoint; nothing in it is executed."""
+    try:
+        content = memoryview(path.read_bytes())
+        if content[-_CHECKSUM:] != _checksum(content[:-_CHECKSUM]):
+            raise ValueError("its checksum does not fit")
+        return torch.load(io.BytesIO(content[:-_CHECKSUM]), map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, KeyError, ValueError, OSError, pickle.UnpicklingError) as damage:
+        raise InputError(f"{path}: is damaged or no checkpoint ({' '.join(str(damage).split())[:120]}); begin a new run") from damage
+
+
+def _checksum(content: memoryview) -> bytes:
+    return hashlib.blake2b(content, digest_size=_CHECKSUM).digest()
+
+
+class Checkpoints:
+    """`last.pt` and `before.pt`: while one is written, and if it turns out to be damaged, the other is there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.last, self.before, self.best = folder / "last.pt", folder / "before.pt", folder / "best.pt"
+
+    def write(self, state: dict[str, Any]) -> None:
+        if self.last.exists():
+            os.replace(self.last, self.before)
+        write_state(self.last, state)
+
+    def any(self) -> bool:
+        return self.last.exists() or self.before.exists()
+
+    def read(self) -> tuple[dict[str, Any] | None, str | None]:
+        """The newest state that is whole, or None if none was ever written; and what is wrong with a newer one."""
+        damage: InputError | None = None
+        for path in (self.last, self.before):
+            if path.exists():
+                try:
+                    state = read_state(path)
+                except InputError as found:
+                    damage = damage or found
+                    continue
+                return state, None if damage is None else f"{str(damage).rpartition(';')[0]}; going on from {path.name}, which is whole"
+        if damage is not None:
+            raise damage
+        return None, None

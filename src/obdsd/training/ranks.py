@@ -1,0 +1,140 @@
+"""One training in several processes: a global batch, the same loss on every rank, and the gradients of one process.
+
+Each rank embeds its slice of the batch; rows are gathered with their gradient. The backward pass of the gather sums over ranks, and so
+counts the one loss once a rank; the gradients are then averaged, which takes that factor out again, for the model as for β or proxies.
+With one process nothing is sent and nothing copied.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from lightning.fabric import Fabric
+from lightning.fabric.strategies.ddp import DDPStrategy
+from numpy.typing import NDArray
+from torch import Tensor, distributed, nn
+
+from obdsd.data import Part
+from obdsd.errors import InputError, Terminated
+from obdsd.method.teachers import TeacherBatch
+from obdsd.models.devices import choose_device
+
+T = TypeVar("T")
+
+
+def processes() -> int:
+    """How many torchrun started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "LOCAL_RANK" in os.environ else 1
+
+
+def first_process() -> bool:
+    """Whether this one writes and prints."""
+    return processes() == 1 or os.environ["RANK"] == "0"
+
+
+def engine(device: str, precision: Any) -> Fabric:
+    """The engine on the device of that name, or with torchrun on each process's own; its processes are connected."""
+    for name in ("lightning.fabric", "lightning.pytorch"):  # what it says is said here, or of no use
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if processes() == 1:
+        chosen = choose_device(device)
+        return Fabric(accelerator=chosen.type, devices=1 if chosen.index is None else [chosen.index], precision=precision)
+    if ":" in device:
+        raise InputError(f"device={device} is one device, torchrun gives each process its own; leave the number out")
+    here = int(os.environ["LOCAL_WORLD_SIZE"])
+    fabric = Fabric(
+        accelerator=choose_device(device).type,
+        devices=here,
+        num_nodes=processes() // here,
+        strategy=DDPStrategy(),  # gloo on CPUs, nccl on GPUs
+        precision=precision,
+    )
+    fabric.launch()
+    return fabric
+
+
+class Ranks:
+    """What the processes of a training tell each other."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric, self.size, self.rank = fabric, fabric.world_size, fabric.global_rank
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A block that ends when another process is lost: what fails then is the connection, not this training."""
+        try:
+            yield
+        except RuntimeError as fault:
+            if self.size > 1 and (isinstance(fault, distributed.DistError) or "gloo" in str(fault)):
+                raise Terminated("another process of the training was lost; --resume goes on from the last checkpoint") from fault
+            raise
+
+    def rows(self, z: Tensor) -> Tensor:
+        """All ranks' rows, with their gradient, in the order of the global batch."""
+        return z if self.size == 1 else _GatheredRows.apply(z)
+
+    def all(self, values: Tensor) -> Tensor:
+        """The same without gradient."""
+        return values if self.size == 1 else _gathered(values)
+
+    def teaching(self, said: TeacherBatch) -> TeacherBatch:
+        """The teacher's word on the global batch."""
+        if self.size == 1:
+            return said
+        known, indices = (None if part is None else self.all(part) for part in (said.known, said.indices))
+        return TeacherBatch(self.all(said.embeddings), known, indices)
+
+    def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """In one message. A parameter that got no gradient here got none elsewhere: the loss is the same."""
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        if self.size == 1 or not gradients:
+            return
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        distributed.all_reduce(flat)
+        flat /= self.size
+        for gradient, part in zip(gradients, torch.split(flat, [gradient.numel() for gradient in gradients]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def any(self, asked: bool) -> bool:
+        """Whether it is so on some rank; all must know before one of them may leave."""
+        return asked if self.size == 1 else bool(self.all(torch.tensor([asked], device=self.fabric.device)).any())
+
+    def embedded(self, part: Part, embed: Callable[[Part], NDArray[np.float32]]) -> NDArray[np.float32]:
+        """Rows of all items, each rank's share embedded there."""
+        if self.size == 1:
+            return embed(part)
+        shares = np.array_split(np.arange(len(part)), self.size)
+        longest = len(shares[0])
+        own = np.resize(shares[self.rank], longest) if len(shares[self.rank]) else np.zeros(longest, dtype=np.int64)
+        rows = self.all(torch.from_numpy(embed(part.take(own))).to(self.fabric.device)).cpu().numpy()
+        return np.concatenate([rows[i * longest : i * longest + len(share)] for i, share in enumerate(shares)])
+
+    def once(self, compute: Callable[[], T]) -> T:
+        """Computed by the first rank, told to the others."""
+        return compute() if self.size == 1 else self.fabric.broadcast(compute() if self.rank == 0 else None)  # type: ignore[return-value]
+
+
+def _gathered(values: Tensor) -> Tensor:
+    parts = [torch.empty_like(values) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(parts, values.contiguous())
+    return torch.cat(parts)
+
+
+class _GatheredRows(torch.autograd.Function):
+    """All ranks' rows; backwards, what all ranks' losses ask of this rank's rows."""
+
+    @staticmethod
+    def forward(context: Any, rows: Tensor) -> Tensor:
+        return _gathered(rows)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        total = gradient.contiguous().clone()
+        distributed.all_reduce(total)
+        return torch.chunk(total, distributed.get_world_size())[distributed.get_rank()]
