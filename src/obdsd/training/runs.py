@@ -109,6 +109,8 @@ class RunFolder:
         try:
             self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
+            for left in self.path.rglob(".*.[0-9]*"):  # files that a kill kept from getting their name
+                left.unlink()
         except Timeout:
             raise InputError(f"out={self.path} is being trained by another process; wait for it, or stop it") from None
         except OSError as failure:
