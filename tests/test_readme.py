@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import scaling
+
 README = Path(__file__).parent.parent / "README.md"
 PAGES = [README, *(README.parent / "docs" / f"{page}.md" for page in ("data", "models", "evaluation"))]
 
@@ -24,3 +26,9 @@ def test_every_make_target_exists():
     makefile = (README.parent / "Makefile").read_text()
     for target in set(re.findall(r"\bmake ([a-z-]+)", README.read_text())):
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+
+
+def test_the_scaling_table_is_what_its_command_prints():
+    page = (Path(__file__).parent.parent / "docs" / "scaling.md").read_text()
+    assert f"<!-- scaling -->\n{scaling.table()}\n<!-- end -->" in page
+    assert f"about {round(scaling.border(), -3):,} ({round(scaling.border() / scaling.PER_GPU)} GPUs)" in page.replace("\n", " ")

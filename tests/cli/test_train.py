@@ -225,7 +225,7 @@ def wait_until(true, process, seconds=120):
         time.sleep(0.05)
 
 
-def test_ctrl_c_keeps_the_epoch_and_says_how_to_go_on(rows, tmp_path):
+def test_ctrl_c_keeps_the_step_and_says_how_to_go_on(rows, tmp_path):
     """A real process, a real signal; then the same command with --resume."""
     out = tmp_path / "run"
     metrics = out / "metrics.jsonl"
@@ -235,7 +235,7 @@ def test_ctrl_c_keeps_the_epoch_and_says_how_to_go_on(rows, tmp_path):
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
         assert process.returncode == 130
-    assert f"stopped; {out} keeps the last finished epoch: the same command with --resume goes on from there\n" in said
+    assert f"stopped; {out} keeps everything so far: the same command with --resume goes on from there\n" in said
     assert "Traceback" not in said
     before = len(metrics.read_text().splitlines())
     with running([*command, "--resume"]) as process:
