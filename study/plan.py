@@ -46,12 +46,15 @@ LONG = {
     "turns": (tuple({"weight": weight} for weight in (10.0, 100.0, 10000.0)), ({"omega": 0.7},)),
 }
 WATCHED = {**QUIET, "evaluate_every": 10}
+GLYPHS = {**WATCHED, "evaluate_every": 20, "crop": 1.0, "workers": 0}  # letters from scratch, without augmentation: quick to over-fit
 
 REGIMES: dict[str, Regime] = {
     "cub-two-layer-free": Regime(features=True, common={**QUIET, **TWO_LAYER}, **FREE),
     "cub-linear-free": Regime(features=True, common={**QUIET, **LINEAR}, **FREE),
     "cub-two-layer-long": Regime(features=True, common={**WATCHED, **TWO_LAYER}, **LONG),
     "cub-linear-long": Regime(features=True, common={**WATCHED, **LINEAR}, **LONG),
+    "glyphs": Regime(features=False, common={**GLYPHS}, begin={"epochs": 200, "lr": 3e-3}, turns=((),)),
+    "glyphs-noise": Regime(features=False, common={**GLYPHS, "label_noise": 0.4}, begin={"epochs": 200, "lr": 3e-3}, turns=((),)),
 }
 
 ROWS: dict[str, tuple[str, Change]] = {

@@ -10,10 +10,11 @@ import pytest
 import obdsd
 
 SOURCE = Path(obdsd.__file__).parent
-EVERYWHERE = {"errors", "files"}
+EVERYWHERE = {"errors", "files", "processes"}
 ARROWS = {  # room: the rooms that it may import; cli → experiments → training → {objectives, models, data, evaluation} → method
     "errors": set(),
     "files": set(),
+    "processes": set(),
     "options": set(),
     "settings": set(),
     "presets": {"settings"},
@@ -49,6 +50,7 @@ LIBRARIES = {
     "presets": set(),
     "errors": set(),
     "files": {"yaml"},
+    "processes": set(),
     "evaluation": {"numpy", "torch", "faiss", "scipy", "sklearn", "jaxtyping"},
 }
 

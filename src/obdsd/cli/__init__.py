@@ -22,6 +22,7 @@ from obdsd import __version__
 from obdsd.errors import InputError, Terminated
 from obdsd.options import DataOptions, EmbedOptions, EvaluateOptions, InfoOptions
 from obdsd.presets import compare_layers, configuration, train_layers
+from obdsd.processes import first_process, processes, rank
 from obdsd.settings import CompareOptions, TrainOptions
 
 PRINT_CONFIG = "--print_config"
@@ -58,15 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _say(text: str) -> None:
     """A line on standard error. Of several processes the first speaks; the others only once they are connected, with their number."""
-    rank = os.environ["RANK"] if _processes() > 1 else "0"
     distributed = sys.modules.get("torch.distributed")
-    if rank == "0" or (distributed is not None and distributed.is_initialized()):
-        print(f"obdsd{'' if rank == '0' else f', process {rank}'}: {text}", file=sys.stderr)
-
-
-def _processes() -> int:
-    """How many torchrun started; 1 without it."""
-    return int(os.environ["WORLD_SIZE"]) if "LOCAL_RANK" in os.environ else 1
+    if first_process() or (distributed is not None and distributed.is_initialized()):
+        print(f"obdsd{'' if first_process() else f', process {rank()}'}: {text}", file=sys.stderr)
 
 
 class Command(NamedTuple):
@@ -88,8 +83,8 @@ def _run(parser: ArgumentParser, arguments: Sequence[str]) -> int:
         parser.print_help()
         return DONE
     command = COMMANDS[chosen.command]
-    if _processes() > 1 and chosen.command != "train":
-        raise InputError(f"{chosen.command} runs in one process, not in {_processes()}; start it without torchrun")
+    if processes() > 1 and chosen.command != "train":
+        raise InputError(f"{chosen.command} runs in one process, not in {processes()}; start it without torchrun")
     given = {name: value for name, value in chosen[chosen.command].as_dict().items() if name not in ("debug", "config")}
     options = command.options(**{**(command.layers(given) if command.layers else {}), **given})
     if PRINT_CONFIG in arguments and command.layers:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from obdsd.errors import Terminated
+from obdsd.processes import first_process
 from obdsd.settings import TrainOptions
 from obdsd.training import train
 from obdsd.training.loop import run_path
-from obdsd.training.ranks import first_process
 from obdsd.training.runs import RunFolder
 
 

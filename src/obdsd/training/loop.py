@@ -18,6 +18,7 @@ from obdsd.data.fingerprint import fingerprint
 from obdsd.errors import InputError, Terminated
 from obdsd.evaluation import Scores
 from obdsd.models.devices import choose_device
+from obdsd.processes import first_process
 from obdsd.settings import TrainOptions
 from obdsd.training import assembly
 from obdsd.training.checkpoints import read_state
@@ -25,7 +26,7 @@ from obdsd.training.display import Display, display_for
 from obdsd.training.gradient import ask, backward
 from obdsd.training.loggers import check_logger, logger_of
 from obdsd.training.probe import gradient_share, targets_reading
-from obdsd.training.ranks import Ranks, engine, first_process
+from obdsd.training.ranks import Ranks, engine
 from obdsd.training.runs import RunFolder, RunResult
 from obdsd.training.schedule import lr_factor, set_learning_rates
 from obdsd.training.scoring import Scoring
@@ -49,9 +50,9 @@ def train(options: TrainOptions, *, show: bool = True) -> RunResult:
         with display_for(show)(options.epochs, len(training.batches), 0 if state is None else state["epoch"]) as display:
             for remark in remarks:
                 display.say(remark)
-            training.restore(state)
             with training.ranks.together():
                 training.score_reference(display)
+                training.restore(state)
                 training.run(display)
                 return training.finish(display)
 
@@ -126,6 +127,8 @@ class Training:
                 display.epoch(line)
                 if logger is not None:
                     logger.log_metrics(_flat(line), step=line["epoch"])
+            if self.ranks.any(self.stop.asked is not None):  # since the last step; everything is saved
+                self.stop.go()
         if logger is not None:
             logger.finalize("success")
 

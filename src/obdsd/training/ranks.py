@@ -24,18 +24,9 @@ from obdsd.data import Part
 from obdsd.errors import InputError, Terminated
 from obdsd.method.teachers import TeacherBatch
 from obdsd.models.devices import choose_device
+from obdsd.processes import processes
 
 T = TypeVar("T")
-
-
-def processes() -> int:
-    """How many torchrun started; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1")) if "LOCAL_RANK" in os.environ else 1
-
-
-def first_process() -> bool:
-    """Whether this one writes and prints."""
-    return processes() == 1 or os.environ["RANK"] == "0"
 
 
 def engine(device: str, precision: Any) -> Fabric:
