@@ -24,7 +24,7 @@ test: check
 	$(BIN)/pytest
 
 test-faults: install
-	OBDSD_KILLS=20 $(BIN)/pytest tests/training/test_faults.py --durations=0
+	OBDSD_KILLS=20 $(BIN)/pytest tests/training/test_faults.py -rP --durations=0
 
 check: install
 	$(BIN)/ruff check $(CODE)

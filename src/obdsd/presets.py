@@ -21,6 +21,15 @@ METHODS: dict[str, dict[str, Any]] = {
     "psd-constant": {"teacher": "previous-epoch", "targets": "pairwise", "ramp": "constant"},
     "obd-sd": {"teacher": "previous-epoch", "targets": "batch-diffusion", "form": "symmetric"},
     "obd-sd-softmax": {"teacher": "previous-epoch", "targets": "batch-diffusion", "form": "softmax"},
+    "anchor": {  # not the paper's: docs/results.md
+        "teacher": "features",
+        "targets": "batch-diffusion",
+        "form": "symmetric",
+        "ramp": "constant",
+        "omega": 0.1,
+        "temperature": 0.2,
+        "weight": 100.0,
+    },
     "mean-mix": {"teacher": "previous-epoch", "targets": "mean-mix"},
     "uniform-mix": {"teacher": "previous-epoch", "targets": "uniform-mix"},
 }

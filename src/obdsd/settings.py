@@ -208,8 +208,8 @@ class TrainOptions(Settings):
 
     Args:
         data: The collection, NAME:PATH (cub200, cars196, sop, inshop, folder, manifest, embeddings), glyphs, or an embeddings file.
-        preset: Settings by name, a loss (ms, margin, r-margin, proxy-anchor) alone or with +psd, +obd-sd, +obd-sd-softmax or a control
-            (from Python: obdsd.presets.preset, which fills the fields; here it is but a label).
+        preset: Settings by name, a loss (ms, margin, r-margin, proxy-anchor) alone or with +psd, +obd-sd, +obd-sd-softmax, +anchor or a
+            control (from Python: obdsd.presets.preset, which fills the fields; here it is but a label).
         out: The run's folder; default runs/DATA-PRESET-SEED.
         seed: Of everything random; the same seed gives the same run.
         resume: Go on with the run in that folder, from its last checkpoint.

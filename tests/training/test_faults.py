@@ -104,11 +104,13 @@ def killed_at_random(options, kills, moments, span=(0.05, 0.9)):
         process.join(moments.uniform(*span))
         if process.exitcode is not None:
             assert process.exitcode == 0
-            return done
+            break
         process.kill()
         process.join()
         done += 1
-    to_the_end(options)
+    else:
+        to_the_end(options)
+    print(f"killed {done} times")
     return done
 
 
@@ -171,6 +173,7 @@ def test_killed_while_a_checkpoint_is_written(rows, tmp_path):
         process.kill()
         process.join()
         hits += bool(writing) and any(path.exists() for path in writing)  # left behind: the kill was in time
+    print(f"killed {KILLS} times, {hits} of them while the file was there under its temporary name")
     assert hits > 0
     to_the_end(broken)
     assert_same_end(whole, broken)
