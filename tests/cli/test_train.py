@@ -225,16 +225,17 @@ def wait_until(true, process, seconds=120):
         time.sleep(0.05)
 
 
-def test_ctrl_c_keeps_the_step_and_says_how_to_go_on(rows, tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+def test_a_signal_keeps_the_step_and_says_how_to_go_on(rows, tmp_path, number, code):
     """A real process, a real signal; then the same command with --resume."""
     out = tmp_path / "run"
     metrics = out / "metrics.jsonl"
     command = [sys.executable, "-m", "obdsd", "train", rows, "--out", str(out), *SMALL, "--epochs", "4000"]
     with running(command) as process:
         wait_until((out / "checkpoints" / "last.pt").exists, process)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, said = process.communicate(timeout=60)
-        assert process.returncode == 130
+        assert process.returncode == code
     assert f"stopped; {out} keeps everything so far: the same command with --resume goes on from there\n" in said
     assert "Traceback" not in said
     before = len(metrics.read_text().splitlines())

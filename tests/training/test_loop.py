@@ -357,6 +357,15 @@ def test_another_run_is_not_resumed(options, changes, message):
         train(options(resume=True, **changes), show=False)
 
 
+def test_other_numbers_of_threads_are_said(options, capsys):
+    chosen = begun(options)
+    record = Path(chosen.out) / "run.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "threads": 77}))
+    train(options(resume=True))
+    said = f"the run began with 77 threads, now there are {torch.get_num_threads()}: from here on numbers agree within rounding only"
+    assert said in capsys.readouterr().err
+
+
 def test_a_run_stopped_before_its_first_checkpoint_begins_anew(options):
     chosen = options(epochs=2)
     train(chosen, show=False)
