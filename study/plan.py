@@ -73,6 +73,7 @@ ROWS: dict[str, tuple[str, Change]] = {
     "margin+obd-sd": ("margin+obd-sd", {}),
     "anchor": ("ms+psd-constant", {"teacher": "features"}),
     "anchor+walk": ("ms+obd-sd", {"teacher": "features", "ramp": "constant"}),
+    "anchor+mean-mix": ("ms+mean-mix", {"teacher": "features", "ramp": "constant"}),
 }
 
 

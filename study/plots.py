@@ -31,7 +31,8 @@ SHOWN = tuple(STYLE)
 
 def draw_all() -> None:
     IMAGES.mkdir(exist_ok=True)
-    draw_curves()
+    if records("curves"):
+        draw_curves()
     for regime in ("cub-two-layer-long", "cub-linear-long"):
         if results_of(regime):
             draw_training(regime)
