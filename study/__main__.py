@@ -4,6 +4,7 @@ python -m study features --cub CUB_200_2011        frozen features of CUB-200-20
 python -m study search REGIME [--rows a,b]         settings of each row on two folds of the training classes
 python -m study settle REGIME                      write the chosen settings; commit them before the next step
 python -m study test REGIME [--rows a,b]           the chosen settings on the test classes
+python -m study controls REGIME                    the anchor's walk against no walk and no graph, at its own settings
 python -m study variants [--head linear]           what the paper does not have, on held-out classes
 python -m study curves                             Recall@1 over λ and over ω, on held-out classes
 python -m study tables                             all tables and plots of docs/results.md, from results/
@@ -44,7 +45,7 @@ FEATURES = SCRATCH / "cub128.npz"
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m study", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=("features", "search", "settle", "test", "noise", "variants", "curves", "tables"))
+    parser.add_argument("step", choices=("features", "search", "settle", "test", "noise", "controls", "variants", "curves", "tables"))
     parser.add_argument("regime", nargs="?", choices=REGIMES)
     parser.add_argument("--head", default="linear", choices=("linear", "two-layer"), help="variants: of which head")
     parser.add_argument("--rows", default=",".join(ROWS), help="rows, as ms,psd")
@@ -72,6 +73,8 @@ def main() -> None:
         search(given.regime, rows, given.jobs)
     elif given.step == "settle":
         settle(given.regime)
+    elif given.step == "controls":
+        controls(given.regime, given.jobs)
     elif given.step == "test":
         test(given.regime, rows, given.seeds, given.jobs)
     else:
@@ -170,6 +173,23 @@ def noise(regime: str, seeds: int, jobs: int) -> None:
         for row in NOISE_ROWS
     }
     run_all(plan, jobs)
+
+
+def controls(regime: str, jobs: int) -> None:
+    """The anchor with and without its walk, and with a mix instead, at the settings chosen for the walk: on held-out classes."""
+    point = dict(chosen_options_of(regime, "anchor+walk"))
+    plan = {}
+    for row in ("anchor", "anchor+mean-mix", "anchor+walk"):
+        own = {axis: value for axis, value in point.items() if axis in beginning(REGIMES[regime], row)}
+        options = options_of(REGIMES[regime], row, data_of(regime), own)
+        for seed in (SEARCH_SEED, SEARCH_SEED + 1):
+            for name, held_out in on_folds(f"{regime}/controls/{row}/seed-{seed}", options):
+                plan[name] = replace(held_out, seed=seed)
+    run_all(plan, jobs)
+
+
+def chosen_options_of(regime: str, row: str) -> Change:
+    return json.loads((RESULTS / regime / "chosen.json").read_text())[row]["settings"]
 
 
 if __name__ == "__main__":

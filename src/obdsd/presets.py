@@ -23,10 +23,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "obd-sd-softmax": {"teacher": "previous-epoch", "targets": "batch-diffusion", "form": "softmax"},
     "anchor": {  # not the paper's: docs/results.md
         "teacher": "features",
-        "targets": "batch-diffusion",
-        "form": "symmetric",
+        "targets": "pairwise",
         "ramp": "constant",
-        "omega": 0.1,
         "temperature": 0.2,
         "weight": 100.0,
     },
