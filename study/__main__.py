@@ -4,6 +4,7 @@ python -m study features --cub CUB_200_2011        frozen features of CUB-200-20
 python -m study search REGIME [--rows a,b]         settings of each row on two folds of the training classes
 python -m study settle REGIME                      write the chosen settings; commit them before the next step
 python -m study test REGIME [--rows a,b]           the chosen settings on the test classes
+python -m study noise REGIME                       the same with wrong training labels
 python -m study controls REGIME                    the anchor's walk against no walk and no graph, at its own settings
 python -m study variants [--head linear]           what the paper does not have, on held-out classes
 python -m study curves                             Recall@1 over λ and over ω, on held-out classes
@@ -54,6 +55,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
     given = parser.parse_args()
     if given.step == "features":
+        if given.cub is None:
+            parser.error("features needs --cub FOLDER")
         return compute_features(given.cub)
     if given.step == "tables":
         from study.tables import write_all
@@ -69,6 +72,8 @@ def main() -> None:
     if given.regime is None:
         parser.error(f"{given.step} needs a regime: {', '.join(REGIMES)}")
     rows = given.rows.split(",")
+    if unknown := sorted({*rows} - {*ROWS}):
+        parser.error(f"no row called {', '.join(unknown)}; there are {', '.join(ROWS)}")
     if given.step == "search":
         search(given.regime, rows, given.jobs)
     elif given.step == "settle":
@@ -82,7 +87,7 @@ def main() -> None:
 
 
 def compute_features(cub: str) -> None:
-    """`tf_efficientnet_lite0` with ImageNet weights from a pip package: the middle 128 of images whose shorter side is 144."""
+    """`tf_efficientnet_lite0` with ImageNet weights from a pip package, on the middle 128 × 128 pixels."""
     Embedder("tf_efficientnet_lite0", weights="offline", head="none", size=128).save(SCRATCH / "backbone")
     if cli.main(["embed", str(SCRATCH / "backbone"), f"cub200:{cub}", "--out", str(FEATURES), "--batch-size", "64"]):
         raise SystemExit("the features could not be computed")
@@ -145,11 +150,16 @@ def settle(regime: str) -> None:
     write_json(RESULTS / regime / "chosen.json", chosen)
 
 
-def chosen_options(regime: str, row: str) -> TrainOptions:
-    chosen = json.loads((RESULTS / regime / "chosen.json").read_text())
+def chosen_point(regime: str, row: str) -> Change:
+    file = RESULTS / regime / "chosen.json"
+    chosen = json.loads(file.read_text()) if file.exists() else {}
     if row not in chosen:
         raise SystemExit(f"{row} has no settings in results/{regime}/chosen.json; search and settle first")
-    return options_of(REGIMES[regime], row, data_of(regime), chosen[row]["settings"])
+    return chosen[row]["settings"]
+
+
+def chosen_options(regime: str, row: str) -> TrainOptions:
+    return options_of(REGIMES[regime], row, data_of(regime), chosen_point(regime, row))
 
 
 def test(regime: str, rows: list[str], seeds: int, jobs: int) -> None:
@@ -177,7 +187,7 @@ def noise(regime: str, seeds: int, jobs: int) -> None:
 
 def controls(regime: str, jobs: int) -> None:
     """The anchor with and without its walk, and with a mix instead, at the settings chosen for the walk: on held-out classes."""
-    point = dict(chosen_options_of(regime, "anchor+walk"))
+    point = chosen_point(regime, "anchor+walk")
     plan = {}
     for row in ("anchor", "anchor+mean-mix", "anchor+walk"):
         own = {axis: value for axis, value in point.items() if axis in beginning(REGIMES[regime], row)}
@@ -186,10 +196,6 @@ def controls(regime: str, jobs: int) -> None:
             for name, held_out in on_folds(f"{regime}/controls/{row}/seed-{seed}", options):
                 plan[name] = replace(held_out, seed=seed)
     run_all(plan, jobs)
-
-
-def chosen_options_of(regime: str, row: str) -> Change:
-    return json.loads((RESULTS / regime / "chosen.json").read_text())[row]["settings"]
 
 
 if __name__ == "__main__":

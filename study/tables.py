@@ -136,6 +136,15 @@ def chosen_table(regime: str) -> str:
     return _markdown(lines)
 
 
+def controls_table(regime: str) -> str:
+    """Recall@1 on held-out classes at the settings of anchor+walk, mean over folds and seeds."""
+    lines = [["", "runs", "R@1, held-out", "MAP@R"]]
+    for row in ("anchor", "anchor+mean-mix", "anchor+walk"):
+        found = records(f"{regime}/controls/{row}").values()
+        lines.append([row, str(len(found)), *(f"{np.mean([SCORES[name](record) for record in found]):.1f}" for name in ("R@1", "MAP@R"))])
+    return _markdown(lines)
+
+
 def variants_table(head: str) -> str:
     """Recall@1 on held-out classes, mean of two folds."""
     found = records(f"variants/{head}")
@@ -163,4 +172,11 @@ def _markdown(lines: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in (first, ["---", *["---:"] * (len(first) - 1)], *rest))
 
 
-TABLES = {"scores": scores_table, "why": why_table, "noise": noise_table, "chosen": chosen_table, "variants": variants_table}
+TABLES = {
+    "scores": scores_table,
+    "why": why_table,
+    "noise": noise_table,
+    "chosen": chosen_table,
+    "variants": variants_table,
+    "controls": controls_table,
+}

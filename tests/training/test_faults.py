@@ -218,7 +218,6 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(rows, tmp_path, capsy
     train(replace(broken, resume=True))
     assert "last.pt: is damaged or no checkpoint" in capsys.readouterr().err
     assert_same_end(whole, broken)
-    assert json.loads((tmp_path / "whole" / "result.json").read_text())["epoch"] >= 0
 
 
 def fill(ballast):

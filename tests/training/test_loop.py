@@ -357,6 +357,19 @@ def test_another_run_is_not_resumed(options, changes, message):
         train(options(resume=True, **changes), show=False)
 
 
+def test_only_the_runs_own_leftovers_are_removed(options):
+    """A folder may hold other things: `--out .` must not cost anybody a file."""
+    chosen = options(epochs=1)
+    out = Path(chosen.out)
+    (out / "deep").mkdir(parents=True)
+    kept = [out / ".notes.1", out / "deep" / ".last.pt.12", out / ".thesis.tex.2"]
+    left = [out / ".result.json.123", out / ".metrics.jsonl.7"]
+    for file in (*kept, *left):
+        file.write_text("")
+    train(chosen, show=False)
+    assert [file.exists() for file in (*kept, *left)] == [True, True, True, False, False]
+
+
 def test_other_numbers_of_threads_are_said(options, capsys):
     chosen = begun(options)
     record = Path(chosen.out) / "run.json"

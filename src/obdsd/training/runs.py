@@ -29,6 +29,7 @@ from obdsd.training.checkpoints import Checkpoints, write_state
 
 FORMAT = 2
 LOCK_SECONDS = 10  # that a process may take to end after it was told to
+OWN_FILES = ("config.yaml", "*.json", "metrics.jsonl", "*.pt", "model.safetensors")
 PACKAGES = ("obdsd", "torch", "timm", "pytorch-metric-learning", "lightning", "faiss-cpu", "numpy")
 OF_THE_MACHINE = ("out", "resume", "device", "workers", "logger", "checkpoint_minutes", "checkpoint_steps")
 """Options that may differ when a run goes on: they do not change what is computed, or only within rounding."""
@@ -109,8 +110,10 @@ class RunFolder:
         try:
             self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
-            for left in self.path.rglob(".*.[0-9]*"):  # files that a kill kept from getting their name
-                left.unlink()
+            for folder in (self.path, self.checkpoints.folder, self.path / "model"):
+                for name in OWN_FILES:
+                    for left in folder.glob(f".{name}.[0-9]*"):  # a kill kept it from getting its name
+                        left.unlink()
         except Timeout:
             raise InputError(f"out={self.path} is being trained by another process; wait for it, or stop it") from None
         except OSError as failure:
