@@ -167,7 +167,8 @@ def _one_line(mistake: Exception) -> str:
     if absent:
         names = [name.split(".")[-1] for name in absent[1].split(", ")]
         return f"{', '.join(names)} must be given; add --help to see how"
-    wrong_value = re.fullmatch(r'Parser key "(.+)": Expected an? (.+)\. Got value: (.*)', message)
+    optional = r'Parser key "(.+)": Does not validate .*?Subtypes: \[(.+), <class .NoneType.>\] .* Given value: (.*)'  # a value or none
+    wrong_value = re.fullmatch(r'Parser key "(.+)": Expected an? (.+)\. Got value: (.*)', message) or re.fullmatch(optional, message)
     if wrong_value is None:
         return message
     option, expected, value = wrong_value.groups()
