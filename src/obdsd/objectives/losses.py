@@ -15,7 +15,7 @@ from pytorch_metric_learning import distances, losses, miners, reducers
 from torch import Tensor, nn
 
 from obdsd.errors import InputError
-from obdsd.method.checks import check_rows, check_unit_length, refuse, require
+from obdsd.method.checks import check_rows, check_temperature, check_unit_length, refuse, require
 from obdsd.method.diffusion import inner_products
 from obdsd.method.precision import in_full, without_autocast
 from obdsd.objectives.samplers import Sampling, TripletSampler
@@ -69,6 +69,19 @@ class Objective(nn.Module):
         parameters = [p for p in self.parameters() if p.requires_grad]
         return [{"params": parameters, **self.optimiser}] if parameters else []
 
+    def proxies_of(self, labels: Int[Tensor, " b"]) -> Float[Tensor, "p d"] | None:
+        """Unit rows of the proxies (or of all centres) of the classes that occur in `labels`, by ascending class; None without proxies.
+
+        >>> from obdsd import objectives
+        >>> objectives.proxy_anchor(num_classes=5, dim=3).proxies_of(torch.tensor([4, 1, 4])).shape
+        torch.Size([2, 3])
+        """
+        table = _proxies_by_class(self.loss)
+        if table is None:
+            return None
+        _check_range("labels", labels, len(table))
+        return nn.functional.normalize(in_full(table[labels.unique().to(table.device)]).flatten(0, 1), dim=1)
+
     def _reference(
         self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor | None, ref_labels: Tensor | None
     ) -> tuple[Tensor, Tensor] | tuple[()]:
@@ -94,10 +107,24 @@ class Objective(nn.Module):
     def _check_labels(self, embeddings: Tensor, labels: Tensor, name: str = "labels") -> None:
         if labels.shape != embeddings.shape[:1]:
             refuse(f"{name}.shape", tuple(labels.shape), f"must be ({len(embeddings)},)", "give one label a row of embeddings")
-        if self.num_classes is not None and labels.device.type == "cpu" and len(labels):
-            low, high = int(labels.min()), int(labels.max())
-            inside = 0 <= low and high < self.num_classes
-            require(inside, name, f"{low}..{high}", f"must lie in 0..{self.num_classes - 1}", "renumber them or raise num_classes")
+        if self.num_classes is not None:
+            _check_range(name, labels, self.num_classes)
+
+
+def _check_range(name: str, labels: Tensor, num_classes: int) -> None:
+    if labels.device.type == "cpu" and len(labels):
+        low, high = int(labels.min()), int(labels.max())
+        inside = 0 <= low and high < num_classes
+        require(inside, name, f"{low}..{high}", f"must lie in 0..{num_classes - 1}", "renumber them or raise num_classes")
+
+
+def _proxies_by_class(loss: nn.Module) -> Float[Tensor, "c k d"] | None:
+    """What a proxy loss has learnt of its classes, without gradient; None for a loss of pairs or triplets."""
+    if isinstance(loss, (losses.ProxyAnchorLoss, losses.ProxyNCALoss)):
+        return loss.proxies.detach()[:, None]
+    if isinstance(loss, losses.SoftTripleLoss):
+        return loss.fc.detach().T.unflatten(0, (loss.num_classes, loss.centers_per_class))
+    return None
 
 
 def multi_similarity() -> Objective:
@@ -176,15 +203,17 @@ def r_margin(num_classes: int, beta: float = 0.6, seed: int = 0) -> Objective:
     return margin(num_classes, beta, "regularised", seed)
 
 
-def proxy_anchor(num_classes: int, dim: int, seed: int = 0) -> Objective:
-    """Proxy-Anchor: α = 32, δ = 0.1, one trained proxy a class with learning rate 1e-2."""
-    require(num_classes >= 1 and dim >= 1, "num_classes, dim", (num_classes, dim), "must be 1 or more", "pass the training set's")
+def nt_xent(temperature: float = 0.1) -> Objective:
+    """NT-Xent, for telling instances apart: for every positive pair, -log of its softmax among the anchor's negatives.
 
-    def initialise(proxies: Tensor) -> None:
-        nn.init.kaiming_normal_(proxies, mode="fan_out", generator=torch.Generator().manual_seed(seed))
+    The labels say which rows are views of one instance.
 
-    loss = losses.ProxyAnchorLoss(num_classes, dim, margin=0.1, alpha=32, weight_init_func=initialise)
-    return Objective(loss, unit_rows=True, num_classes=num_classes, dim=dim, optimiser={"lr": 1e-2})
+    >>> views = torch.nn.functional.normalize(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]), dim=1)
+    >>> nt_xent(temperature=1.0)(views, torch.tensor([0, 1, 0, 1]))  # log(1 + 2/e)
+    tensor(0.5514)
+    """
+    check_temperature(temperature)
+    return Objective(losses.NTXentLoss(temperature, distance=distances.DotProductSimilarity(normalize_embeddings=False)), unit_rows=True)
 
 
 def from_pml(loss: nn.Module, miner: nn.Module | None = None, lr: float | None = None) -> Objective:
