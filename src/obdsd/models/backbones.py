@@ -1,10 +1,11 @@
-"""Backbones by name: any of timm's, a tiny convolutional one for 32×32 glyphs, and none at all for features that people already have."""
+"""Backbones by name: any of timm's, BN-Inception, a tiny one for 32×32 glyphs, and none at all for features that people already have."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import timm
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 
 from obdsd.errors import InputError
 from obdsd.method.checks import refuse
+from obdsd.models import bn_inception
+from obdsd.models.bn_inception import BN_INCEPTION
 from obdsd.options import Preprocessing
 
 FEATURES = "features"
@@ -43,7 +46,7 @@ class TinyConv(nn.Module):
 def published(name: str) -> PretrainedCfg:
     """What timm knows of a backbone's published weights (size, mean, …); a name that it does not know is refused."""
     if not timm.is_model(name):
-        near = difflib.get_close_matches(name, [FEATURES, TINY_CONV, *timm.list_models()])
+        near = difflib.get_close_matches(name, [FEATURES, TINY_CONV, BN_INCEPTION, *timm.list_models()])
         refuse("backbone", repr(name), "is not known to timm", f"try {' or '.join(near)}" if near else "timm.list_models() lists what is")
     try:
         return timm.get_pretrained_cfg(name) or PretrainedCfg()
@@ -58,6 +61,9 @@ def preprocessing_of(name: str, size: int | None = None) -> Preprocessing | None
         return None
     if name == TINY_CONV:
         return Preprocessing(size=size or 32, resize=size or 32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    if name == BN_INCEPTION:
+        default = bn_inception.PREPROCESSING
+        return default if size is None else replace(default, size=size, resize=size * default.resize // default.size)
     cfg = published(name)
     size = size or cfg.input_size[-1]
     (m0, m1, m2), (s0, s1, s2) = cfg.mean, cfg.std
@@ -76,6 +82,8 @@ def create(name: str, size: int | None = None, pretrained: bool = False) -> nn.M
         return nn.Identity()
     if name == TINY_CONV:
         return TinyConv()
+    if name == BN_INCEPTION:
+        return bn_inception.create(pretrained)
     fixed: dict[str, Any] = {"img_size": size} if size and published(name).fixed_input_size else {}
     try:
         return timm.create_model(name, pretrained=pretrained, num_classes=0, global_pool="", **fixed)
@@ -85,6 +93,13 @@ def create(name: str, size: int | None = None, pretrained: bool = False) -> nn.M
             raise InputError(f"backbone={name} cannot be built with size={size} ({reason}); try its default size") from failure
         remedy = "go online, pass a file, or use tf_efficientnet_lite0 with weights=offline"
         raise InputError(f"weights=imagenet cannot be had for {name} ({reason}); {remedy}") from failure
+
+
+def classifier_of(name: str) -> str | Sequence[str] | None:
+    """The layer, by its names, that a file of published weights may have and a backbone has not."""
+    if name == TINY_CONV:
+        return None
+    return bn_inception.CLASSIFIER if name == BN_INCEPTION else published(name).classifier
 
 
 def feature_width(backbone: Any) -> int:

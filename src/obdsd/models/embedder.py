@@ -25,15 +25,15 @@ class Embedder(nn.Module):
     """Images, or features that somebody has computed, to unit rows.
 
     Args:
-        backbone: A name of timm, `tiny-conv` for 32×32 images, or `features` for rows that are given.
+        backbone: A name of timm, `bn-inception`, `tiny-conv` for 32×32 images, or `features` for rows that are given.
         dim: Length of the rows; default 128, with head `none` that of the features.
         pooling: `avg` over places, `avg+max` (the paper's "+D"), or `token`, a transformer's class token.
         head: `linear`, `two-layer` (ReLU between), or `none`: the pooled features themselves.
         hidden: Width of a two-layer head between its layers; default that of the features.
         batchnorm: `frozen` keeps the statistics, whatever `train()` says, while scales and shifts train; or `train`.
             Default: frozen with weights, train without.
-        weights: `imagenet` (timm's, downloaded), `offline` (a pip package, for tf_efficientnet_lite0), `none`, or a file.
-            Default: imagenet, or none for the two backbones that are not timm's.
+        weights: `imagenet` (downloaded), `offline` (a pip package, for tf_efficientnet_lite0), `none`, or a file.
+            Default: imagenet, or none for the two that have no such weights, `tiny-conv` and `features`.
         features: Length of the rows that are given to the backbone `features`.
         size: Side of the images, if not the backbone's own.
         seed: For all that is initialised at random; torch's global generator is left alone.
@@ -96,7 +96,7 @@ class Embedder(nn.Module):
             assert self.preprocessing is not None
             self.preprocessing = offline_preprocessing(self.preprocessing)
             return
-        fit_file(self.backbone, Path(weights), None if name == TINY_CONV else backbones.published(name).classifier)
+        fit_file(self.backbone, Path(weights), backbones.classifier_of(name))
 
     def feature_map(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
         """Local features before pooling: (b, f, h, w), or a transformer's tokens (b, n, f); rows (b, f) pass as they are."""

