@@ -15,6 +15,9 @@ BUILT_IN = {
     "margin": lambda: objectives.margin(12),
     "r-margin": lambda: objectives.r_margin(12),
     "proxy-anchor": lambda: objectives.proxy_anchor(12, 6),
+    "proxy-nca": lambda: objectives.proxy_nca(12, 6),
+    "soft-triple": lambda: objectives.soft_triple(12, 6),
+    "nt-xent": objectives.nt_xent,
 }
 
 

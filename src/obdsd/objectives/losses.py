@@ -80,7 +80,7 @@ class Objective(nn.Module):
         if table is None:
             return None
         _check_range("labels", labels, len(table))
-        return nn.functional.normalize(in_full(table[labels.unique().to(table.device)]).flatten(0, 1), dim=1)
+        return nn.functional.normalize(in_full(table[torch.unique(labels).to(table.device)]).flatten(0, 1), dim=1)
 
     def _reference(
         self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor | None, ref_labels: Tensor | None

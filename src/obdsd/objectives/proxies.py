@@ -30,8 +30,8 @@ def proxy_anchor(num_classes: int, dim: int, seed: int = 0) -> Objective:
 def proxy_nca(num_classes: int, dim: int, seed: int = 0) -> Objective:
     """ProxyNCA++: -log of the softmax of -9·‖z-p‖² over all proxies, the positive one included, at its label's.
 
-    The published learning rate of the proxies, 400, goes with Adam's ε = 1 and without weight decay: at such an ε Adam's steps are as
-    long as the gradient, which is small. At the usual ε each step would throw every proxy elsewhere.
+    The proxies' published learning rate, 400, goes with Adam's ε = 1, at which a step is as long as the gradient makes it, and with no
+    weight decay; whoever changes the one has to change the other.
     """
     _check_sizes(num_classes, dim)
 
@@ -78,7 +78,7 @@ class _Spread(nn.Module):
         self.centres = centres
 
     def forward(self, weights: Float[Tensor, "ck d"]) -> Float[Tensor, ""]:
-        w = nn.functional.normalize(weights, dim=1).unflatten(0, (-1, self.centres))  # (classes, centres, dim)
+        w = nn.functional.normalize(weights, dim=1).view(-1, self.centres, weights.shape[1])  # (classes, centres, dim)
         cosines = w @ w.mT
         first, second = torch.triu_indices(self.centres, self.centres, offset=1, device=w.device)
         # The published 1e-5 keeps the root's slope finite where centres meet.

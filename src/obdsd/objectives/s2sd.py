@@ -71,7 +71,7 @@ class S2SD(nn.Module):
         require(prefix_tokens >= 0, "prefix_tokens", prefix_tokens, "must be 0 or more", "use 1 for a class token alone")
         finite = 0 <= feature_weight < float("inf")
         require(finite, "feature_weight", feature_weight, "must be 0 or more and finite", "use 0 to switch it off")
-        self.feature_dim, self.dim = feature_dim, dim
+        self.feature_dim, self.dim, self.widths = feature_dim, dim, tuple(heads)
         self.pooling, self.prefix_tokens = pooling, prefix_tokens
         self.distill = distill
         self.distill_features = replace(distill, weight=feature_weight, ramp="constant")
@@ -146,7 +146,7 @@ class _Head(nn.Module):
 
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
+    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")  # draws nothing from the global generator
     bound = inputs**-0.5
     nn.init.uniform_(layer.weight, -bound, bound, generator=generator)
     nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
