@@ -101,6 +101,8 @@ PROMISED = [
     "diffuse",
     "PairwiseTargets",
     "BatchDiffusion",
+    "GlobalDiffusion",
+    "ProxyDiffusion",
     "MeanMix",
     "UniformMix",
     "SelfDistillation",

@@ -15,6 +15,8 @@ if TYPE_CHECKING:  # what `__getattr__` below resolves, for type checkers and ed
     from obdsd.method.diffusion import softmax_transition as softmax_transition
     from obdsd.method.diffusion import symmetric_transition as symmetric_transition
     from obdsd.method.distillation import SelfDistillation as SelfDistillation
+    from obdsd.method.global_diffusion import GlobalDiffusion as GlobalDiffusion
+    from obdsd.method.proxy_diffusion import ProxyDiffusion as ProxyDiffusion
     from obdsd.method.targets import BatchDiffusion as BatchDiffusion
     from obdsd.method.targets import MeanMix as MeanMix
     from obdsd.method.targets import PairwiseTargets as PairwiseTargets
@@ -33,6 +35,8 @@ _HOME = {
     "softmax_transition": "method.diffusion",
     "symmetric_transition": "method.diffusion",
     "SelfDistillation": "method.distillation",
+    "GlobalDiffusion": "method.global_diffusion",
+    "ProxyDiffusion": "method.proxy_diffusion",
     "BatchDiffusion": "method.targets",
     "MeanMix": "method.targets",
     "PairwiseTargets": "method.targets",

@@ -38,7 +38,7 @@ class PairwiseTargets:
         check_temperature(self.scale, "scale")
 
     def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]:
-        _, D = _rows_and_cosines(teacher, temperature)
+        _, D = rows_and_cosines(teacher, temperature)
         return torch.softmax(D * (self.scale / temperature), dim=1)
 
 
@@ -69,7 +69,7 @@ class BatchDiffusion:
         require(not ignored, "walk_temperature", self.walk_temperature, "acts in the softmax form only", "add form='softmax'")
 
     def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]:
-        Z, D = _rows_and_cosines(teacher, temperature)
+        Z, D = rows_and_cosines(teacher, temperature)
         if self.form == "softmax":
             P = torch.softmax(D / temperature, dim=1)
             S = softmax_transition(D, self.walk_temperature)
@@ -115,7 +115,7 @@ class UniformMix:
         return (1 - self.omega) * P + self.omega / P.shape[0]
 
 
-def _rows_and_cosines(teacher: TeacherBatch | Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def rows_and_cosines(teacher: TeacherBatch | Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """The teacher's rows Z and D = ZZᵀ, both checked."""
     check_temperature(temperature)
     if isinstance(teacher, TeacherBatch) and teacher.known is not None:

@@ -23,11 +23,15 @@ from obdsd.method.precision import HALF, in_full
 
 @dataclass(frozen=True)
 class TeacherBatch:
-    """A teacher's word on one batch: unit rows, which of them it really knows (None: all), and the samples' indices."""
+    """A teacher's word on one batch: unit rows, which of them it really knows (None: all), the samples' indices, and proxies.
+
+    `proxies` are unit rows in the same space that stand for classes, as a proxy loss learns them; only `ProxyDiffusion` reads them.
+    """
 
     embeddings: Float[Tensor, "b d"]
     known: Bool[Tensor, " b"] | None = None
     indices: Int[Tensor, " b"] | None = None
+    proxies: Float[Tensor, "p d"] | None = None
 
     def __post_init__(self) -> None:
         is_matrix = isinstance(self.embeddings, Tensor) and self.embeddings.ndim == 2
@@ -37,12 +41,16 @@ class TeacherBatch:
         for field, rows in (("known", self.known), ("indices", self.indices)):
             size = len(self.embeddings) if rows is None else len(rows)
             require(size == len(self.embeddings), field, f"{size} rows", "must match the embeddings'", f"give one {field} entry a row")
+        if self.proxies is not None and tuple(self.proxies.shape[1:]) != tuple(self.embeddings.shape[1:]):
+            dim = self.embeddings.shape[1]
+            refuse("proxies.shape", tuple(self.proxies.shape), f"must be (proxies, {dim}) as the embeddings'", "pass one row a proxy")
 
     def only_known(self) -> TeacherBatch:
         """The same batch without the rows that the teacher does not know."""
         if self.known is None:
             return self
-        return TeacherBatch(self.embeddings[self.known], indices=None if self.indices is None else self.indices[self.known])
+        indices = None if self.indices is None else self.indices[self.known]
+        return TeacherBatch(self.embeddings[self.known], indices=indices, proxies=self.proxies)
 
 
 def _shape(value: object) -> object:

@@ -1,0 +1,98 @@
+"""Diffusion on the global manifold: the walk runs over the whole training set, once an epoch (Eq. 3, 12)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from obdsd.errors import InputError
+from obdsd.method.checks import check_omega, check_rows, check_temperature, check_unit_length, require
+from obdsd.method.diffusion import inner_products
+from obdsd.method.graph import mutual_neighbours, normalised, solve_walk
+from obdsd.method.precision import in_full
+from obdsd.method.teachers import TeacherBatch
+
+
+class GlobalDiffusion(nn.Module):
+    """Targets softmax(A_BB/τ) out of A = (1-ω)(I-ωS)⁻¹D over all samples, S on their mutual k nearest `neighbours` (Eq. 3, 12).
+
+    A is never formed: D = ZZᵀ, so that A_BB = X_B Z_Bᵀ with X = (1-ω)(I-ωS)⁻¹Z, d sparse solves an epoch. `fit` wants the unit
+    embeddings of the training set by the new teacher, in the order of the samples' indices; a batch is then looked up by its indices,
+    and what the teacher says of the augmented images is not used (the paper's targets are offline too). `power` raises the
+    affinities; `tolerance` is the residual at which a solve ends.
+
+    >>> from obdsd import SelfDistillation
+    >>> photos, model, epochs = torch.randn(60, 5), nn.Linear(5, 3), 2
+    >>> diffusion = GlobalDiffusion(omega=0.3, neighbours=10)
+    >>> distill = SelfDistillation(weight=10.0, targets=diffusion)
+    >>> for epoch in range(epochs):
+    ...     for indices in torch.randperm(60).split(20):
+    ...         z = nn.functional.normalize(model(photos[indices]), dim=1)
+    ...         teacher = diffusion.batch(indices) if distill.active(epoch / epochs) else None
+    ...         loss = distill(z, teacher, progress=epoch / epochs)  # + the metric loss, backward, step
+    ...     diffusion.fit(nn.functional.normalize(model(photos), dim=1))  # at the epoch's end
+    >>> diffusion, tuple(diffusion.walked.shape)
+    (GlobalDiffusion(omega=0.3, neighbours=10), (60, 3))
+    """
+
+    rows: Tensor
+    walked: Tensor
+
+    def __init__(self, omega: float, neighbours: int = 50, power: float = 1.0, tolerance: float = 1e-6) -> None:
+        super().__init__()
+        check_omega(omega)
+        whole = isinstance(neighbours, int) and neighbours >= 1
+        require(whole, "neighbours", neighbours, "must be a whole number, 1 or more", "try 50")
+        check_temperature(power, "power")
+        check_temperature(tolerance, "tolerance")
+        self.omega, self.neighbours, self.power, self.tolerance = omega, neighbours, power, tolerance
+        self.register_buffer("rows", torch.empty(0, 0))  # Z
+        self.register_buffer("walked", torch.empty(0, 0))  # X
+
+    @property
+    def fitted(self) -> bool:
+        return len(self.rows) > 0
+
+    @torch.no_grad()
+    def fit(self, rows: Float[Tensor, "n d"]) -> None:
+        """Walk over the samples with these embeddings; all stays on their device. If it fails, the earlier walk is kept."""
+        check_rows("rows", rows)
+        check_unit_length("rows", torch.linalg.vector_norm(in_full(rows).cpu(), dim=1), rows.dtype)  # at once
+        Z = in_full(rows).detach().clone()
+        S = normalised(mutual_neighbours(Z, self.neighbours, self.power))
+        self.rows, self.walked = Z, solve_walk(S, Z, self.omega, self.tolerance)
+
+    def forward(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]:
+        check_temperature(temperature)
+        indices = self._own(teacher.indices if isinstance(teacher, TeacherBatch) else None)
+        return torch.softmax(inner_products(self.walked[indices], self.rows[indices]) / temperature, dim=1)
+
+    def batch(self, indices: Int[Tensor, " b"]) -> TeacherBatch:
+        """These samples as a teacher's word, without a forward pass."""
+        indices = self._own(indices)
+        return TeacherBatch(self.rows[indices], indices=indices)
+
+    def _own(self, indices: Tensor | None) -> Tensor:
+        """The indices on the rows' device, in range: out of range on an accelerator, the device itself complains."""
+        if not self.fitted:
+            raise InputError(f"{self} has walked nowhere yet; call fit(rows) with the embeddings of the whole training set")
+        if not isinstance(indices, Tensor):
+            given = type(indices).__name__
+            raise InputError(f"indices={given} cannot be looked up; pass batch(indices) or TeacherBatch(embeddings, indices=indices)")
+        if indices.is_cpu and indices.numel():
+            low, high, n = int(indices.min()), int(indices.max()), len(self.rows)
+            require(0 <= low and high < n, "indices", f"{low}..{high}", f"must lie in 0..{n - 1}", "fit the whole training set")
+        return indices.to(self.rows.device)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name in ("rows", "walked"):  # a fresh one has no shape yet
+            if prefix + name in state_dict:
+                setattr(self, name, torch.empty_like(state_dict[prefix + name], device=self.rows.device))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def extra_repr(self) -> str:
+        power = "" if self.power == 1 else f", power={self.power}"
+        return f"omega={self.omega}, neighbours={self.neighbours}{power}"

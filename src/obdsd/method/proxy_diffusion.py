@@ -1,0 +1,48 @@
+"""Diffusion on the proxies' manifold, which the paper names as future work: the walk also runs over the proxies of a proxy loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from obdsd.errors import InputError
+from obdsd.method.checks import check_omega, check_unit_length
+from obdsd.method.diffusion import diffuse, inner_products, symmetric_transition
+from obdsd.method.precision import in_full
+from obdsd.method.targets import rows_and_cosines
+from obdsd.method.teachers import TeacherBatch
+
+
+@dataclass(frozen=True)
+class ProxyDiffusion:
+    """The walk over the batch and the classes' proxies together: diffusion on the proxies' manifold (docs/method.md derives it).
+
+    U = [Z; P] holds the batch's rows and the teacher's `proxies`, S is the symmetric transition matrix of UUᵀ, and the targets are
+    softmax(A_BB/τ), A_BB the batch's block of (1-ω)(I-ωS)⁻¹UUᵀ. It costs (b+p)³: pass the proxies of the batch's classes.
+
+    >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> proxy = torch.tensor([[0.6, 0.8]])  # nothing else links the two
+    >>> ProxyDiffusion(omega=0.5)(TeacherBatch(z, proxies=proxy))
+    tensor([[0.6095, 0.3905],
+            [0.3628, 0.6372]])
+    """
+
+    omega: float
+
+    def __post_init__(self) -> None:
+        check_omega(self.omega)
+
+    def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]:
+        Z, _ = rows_and_cosines(teacher, temperature)
+        proxies = teacher.proxies if isinstance(teacher, TeacherBatch) else None
+        if proxies is None:
+            raise InputError("proxies=None leaves no proxies to walk over; pass TeacherBatch(embeddings, proxies=unit_rows)")
+        U = torch.cat((in_full(Z), in_full(proxies)))
+        D = inner_products(U, U)
+        if len(proxies):
+            check_unit_length("proxies", D.diagonal()[len(Z) :], proxies.dtype, squared=True)
+        X = diffuse(U, symmetric_transition(D), self.omega, symmetric=True)  # A = X Uᵀ
+        return torch.softmax(inner_products(X[: len(Z)], U[: len(Z)]) / temperature, dim=1)
