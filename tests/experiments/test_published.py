@@ -1,0 +1,170 @@
+"""The paper's numbers: counted, sampled by hand, and held against each other where the paper prints one twice."""
+
+import csv
+from collections import Counter
+from importlib.resources import files
+
+import pytest
+
+from obdsd import InputError
+from obdsd.experiments.published import Published, published
+
+COUNTS = {  # rows × columns, less the cells with a dash
+    "strong-baselines": 6 * 6,
+    "sota": 19 * 9 - 4 * 3,
+    "elements": 4 * 4,
+    "sampling": 8 * 4,
+    "self-distillation": 5 * 6 - 2,
+    "obdp": 4 * 4,
+    "manifolds": 2 * 6,
+    "space": 3 * 4,
+    "noise": 8 * 4 + 4 * 4,
+    "omega": 7 * 3,
+}
+ROWS = {
+    "strong-baselines": "margin margin+obd-sd r-margin r-margin+obd-sd ms ms+obd-sd",
+    "sota": "div-and-conq mic pads rankmi ms+plg r50-128 r50-128+d proxy-anchor proxygml pa+drml pa+memvir epshn diva dcml-mdw ms+das"
+    " ibn-512 ibn-512+d r50-512 r50-512+d",
+    "elements": "ms psd-constant psd obd-sd",
+    "sampling": "margin-random margin-random+obd-sd margin-semihard margin-semihard+obd-sd"
+    " margin-softhard margin-softhard+obd-sd margin-distance margin-distance+obd-sd",
+    "self-distillation": "ms bar psd s2sd-msd obd-sd",
+    "obdp": "bar bar+obdp s2sd-msd s2sd-msd+obdp",
+    "manifolds": "global batch",
+    "space": "ms psd obd-sd",
+    "noise": "ms-0.1 obd-sd-0.1 ms-0.2 obd-sd-0.2 ms-0.3 obd-sd-0.3 ms-0.4 obd-sd-0.4",
+    "omega": "psd omega-0.1 omega-0.3 omega-0.5 omega-0.7 omega-0.9 omega-0.99",
+}
+METRICS = {"recall@1", "recall@2", "recall@10", "nmi", "extra-time", "density", "spectral-decay", "relative-recall@1", "relative-nmi"}
+
+
+def value(table: str, row: str, data: str, metric: str) -> float:
+    return published(table)[row, data, metric].value
+
+
+@pytest.mark.parametrize("table", COUNTS)
+def test_every_row_and_every_number_is_there(table):
+    numbers = published(table)
+    assert len(numbers) == COUNTS[table]
+    assert list(dict.fromkeys(row for row, _, _ in numbers)) == ROWS[table].split()
+    assert {number.data for number in numbers.values()} <= {"cub200", "cars196", "sop"}
+    assert {number.metric for number in numbers.values()} <= METRICS
+
+
+def test_the_file_holds_these_tables_each_number_once():
+    text = files("obdsd.experiments").joinpath("published.csv").read_text("utf-8")
+    lines = list(csv.reader(text.splitlines()))
+    assert lines[0] == ["table", "row", "label", "venue", "architecture", "data", "metric", "value"]
+    assert Counter(line[0] for line in lines[1:]) == COUNTS
+    assert max(Counter((table, row, data, metric) for table, row, _, _, _, data, metric, _ in lines[1:]).values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("table", "row", "data", "metric", "expected"),
+    [
+        ("strong-baselines", "r-margin+obd-sd", "cars196", "nmi", 70.24),
+        ("strong-baselines", "margin", "sop", "recall@1", 78.20),
+        ("sota", "rankmi", "cub200", "nmi", 71.3),
+        ("sota", "dcml-mdw", "sop", "recall@10", 90.8),
+        ("sota", "r50-512+d", "cars196", "recall@2", 93.6),
+        ("sota", "ibn-512", "cub200", "recall@1", 65.8),
+        ("elements", "psd-constant", "cub200", "recall@1", 62.9),
+        ("sampling", "margin-softhard+obd-sd", "cars196", "nmi", 66.4),
+        ("self-distillation", "bar", "cub200", "extra-time", 105.3),
+        ("self-distillation", "s2sd-msd", "cars196", "extra-time", 35.4),
+        ("obdp", "bar+obdp", "cars196", "recall@1", 84.5),
+        ("manifolds", "global", "cars196", "extra-time", 345.0),
+        ("space", "obd-sd", "cub200", "spectral-decay", 0.0292),
+        ("space", "ms", "cars196", "density", 0.3962),
+        ("noise", "obd-sd-0.3", "cub200", "relative-recall@1", 18.84),
+        ("noise", "ms-0.4", "cars196", "nmi", 51.16),
+        ("omega", "omega-0.99", "cars196", "recall@1", 84.10),
+    ],
+)
+def test_numbers_by_hand(table, row, data, metric, expected):
+    assert value(table, row, data, metric) == expected
+
+
+def test_a_number_knows_where_it_was_printed():
+    anchor = published("sota", "proxy-anchor")
+    assert len(anchor) == 6  # no NMI
+    assert anchor["proxy-anchor", "sop", "recall@10"] == Published(
+        "sota", "proxy-anchor", "ProxyAnchor (PA)", "CVPR'20", "IBN/512+D", "sop", "recall@10", 90.8
+    )
+    ours = published("sota", "r50-128+d")["r50-128+d", "cub200", "nmi"]
+    assert (ours.label, ours.venue, ours.architecture) == ("MS + OBD-SD (Ours)", "", "R50/128+D")
+    assert published("strong-baselines", "margin")["margin", "sop", "nmi"].label == "Margin (β=1.2)"
+    assert {number.architecture for table in ROWS if table != "sota" for number in published(table).values()} == {"R50/128"}
+
+
+ARROWS = {  # as printed beside the numbers of Table 1
+    "margin": [2.63, 1.62, 1.47, 0.68, 0.61, 0.19],
+    "r-margin": [2.00, 0.93, 2.10, 1.67, 0.30, 0.14],
+    "ms": [4.66, 2.48, 2.54, 1.55, 1.08, 0.21],
+}
+
+
+@pytest.mark.parametrize("loss", ARROWS)
+def test_the_printed_differences_are_the_differences(loss):
+    before, after = published("strong-baselines", loss), published("strong-baselines", f"{loss}+obd-sd")
+    differences = [b.value - a.value for a, b in zip(before.values(), after.values(), strict=True)]
+    assert differences == pytest.approx(ARROWS[loss], abs=1e-9)
+
+
+OFF = {  # where the printed improvement is not that of the printed values: what it should be
+    ("0.1", "cub200", "recall@1"): 10.76,  # printed 10.75
+    ("0.4", "cub200", "nmi"): 12.64,  # printed 13.07
+}
+
+
+@pytest.mark.parametrize("ratio", ["0.1", "0.2", "0.3", "0.4"])
+@pytest.mark.parametrize("data", ["cub200", "cars196"])
+@pytest.mark.parametrize("metric", ["recall@1", "nmi"])
+def test_relative_improvements_are_those_of_the_values(ratio, data, metric):
+    base, ours = (value("noise", f"{row}-{ratio}", data, metric) for row in ("ms", "obd-sd"))
+    printed = value("noise", f"obd-sd-{ratio}", data, f"relative-{metric}")
+    computed = 100 * (ours - base) / base
+    assert (abs(computed - printed) > 0.005) == ((ratio, data, metric) in OFF)
+    assert computed == pytest.approx(OFF.get((ratio, data, metric), printed), abs=0.005)
+
+
+SAME = [  # (table, row) printed twice; the one with fewer digits second
+    (("strong-baselines", "ms"), ("elements", "ms")),
+    (("strong-baselines", "ms+obd-sd"), ("elements", "obd-sd")),
+    (("strong-baselines", "margin"), ("sampling", "margin-distance")),
+    (("strong-baselines", "margin+obd-sd"), ("sampling", "margin-distance+obd-sd")),
+    (("elements", "ms"), ("self-distillation", "ms")),
+    (("elements", "psd"), ("self-distillation", "psd")),
+    (("elements", "obd-sd"), ("self-distillation", "obd-sd")),
+    (("self-distillation", "bar"), ("obdp", "bar")),
+    (("self-distillation", "s2sd-msd"), ("obdp", "s2sd-msd")),
+    (("self-distillation", "obd-sd"), ("manifolds", "batch")),
+    (("omega", "psd"), ("elements", "psd")),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), SAME)
+def test_what_is_printed_twice_agrees_to_the_printed_digits(first, second):
+    exact, rounded = ({key[1:]: number.value for key, number in published(*place).items()} for place in (first, second))
+    both = exact.keys() & rounded.keys()
+    assert len(both) >= 2
+    assert all(abs(exact[key] - rounded[key]) <= 0.05 + 1e-9 for key in both)
+
+
+def test_the_chosen_omegas_are_the_rows_of_table_1():
+    for data, omega in {"cub200": "0.3", "cars196": "0.99", "sop": "0.5"}.items():
+        assert value("omega", f"omega-{omega}", data, "recall@1") == value("strong-baselines", "ms+obd-sd", data, "recall@1")
+
+
+@pytest.mark.parametrize(
+    ("table", "row", "message"),
+    [
+        ("element", None, r"table='element' is not in the paper; did you mean elements\?"),
+        ("?", None, "table='.' is not in the paper; there are strong-baselines, sota, elements, .*, omega$"),
+        ("noise", "ms-0.5", r"row='ms-0.5' is not in the paper; did you mean ms-0.\d\?"),
+        ("manifolds", "?", "row='.' is not in the paper; there are global, batch$"),
+    ],
+)
+def test_what_the_paper_has_not_is_refused(table, row, message):
+    with pytest.raises(InputError, match=message):
+        published(table, row)
