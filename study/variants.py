@@ -23,7 +23,8 @@ from obdsd.presets import preset
 from obdsd.settings import TrainOptions
 from obdsd.training import assembly
 from obdsd.training.display import display_for
-from obdsd.training.loop import Training, data_record
+from obdsd.training.loop import Training
+from obdsd.training.run import data_record
 from obdsd.training.runs import RunFolder
 from study.plan import FOLDS, SEARCH_SEED
 from study.records import SCRATCH, keep, recorded

@@ -7,14 +7,19 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from obdsd.errors import InputError
-from obdsd.settings import CompareOptions, Settings, TrainOptions
+from obdsd.settings import PROXY_LOSSES, CompareOptions, Settings, TrainOptions
 
 LOSSES: dict[str, dict[str, Any]] = {
     "ms": {"loss": "multi-similarity"},
     "margin": {"loss": "margin", "sampling": "distance"},
     "r-margin": {"loss": "r-margin"},
     "proxy-anchor": {"loss": "proxy-anchor"},
+    "proxy-nca": {"loss": "proxy-nca"},
+    "soft-triple": {"loss": "soft-triple"},
+    "nt-xent": {"loss": "nt-xent", "supervision": "none"},
 }
+BORN_AGAIN = {"teacher": "born-again", "ramp": "constant", "weight": 100.0}
+HEADS = {"teacher": "heads", "ramp": "constant", "weight": 50.0}
 METHODS: dict[str, dict[str, Any]] = {
     "": {"teacher": "none"},
     "psd": {"teacher": "previous-epoch", "targets": "pairwise"},
@@ -30,15 +35,43 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "mean-mix": {"teacher": "previous-epoch", "targets": "mean-mix"},
     "uniform-mix": {"teacher": "previous-epoch", "targets": "uniform-mix"},
+    "bar": {**BORN_AGAIN, "targets": "pairwise"},
+    "bar+obdp": {**BORN_AGAIN, "targets": "batch-diffusion", "form": "symmetric"},
+    "s2sd-dsd": {**HEADS, "heads": "2048", "targets": "pairwise"},
+    "s2sd-msd": {**HEADS, "targets": "pairwise"},
+    "s2sd-msdf": {**HEADS, "targets": "pairwise", "feature_weight": 50.0},
+    "s2sd-dsd+obdp": {**HEADS, "heads": "2048", "targets": "batch-diffusion", "form": "symmetric"},
+    "s2sd-msd+obdp": {**HEADS, "targets": "batch-diffusion", "form": "symmetric"},
+    "s2sd-msdf+obdp": {**HEADS, "targets": "batch-diffusion", "form": "symmetric", "feature_weight": 50.0},
+    "global": {"teacher": "previous-epoch", "targets": "global-diffusion"},
+    "proxy-diffusion": {"teacher": "previous-epoch", "targets": "proxy-diffusion"},
 }
-"""The last two are controls: what the walk does without its graph. (The third, a flatter teacher, is `targets=pairwise scale=1-omega`.)"""
+"""`mean-mix` and `uniform-mix` are controls: what the walk does without its graph. (The third, a flatter teacher, is `targets=pairwise
+scale=1-omega`.)"""
 
-NAMES = [loss + (f"+{method}" if method else "") for loss in LOSSES for method in METHODS]
+METHODS_ON_DATA: dict[tuple[str, str], dict[str, Any]] = {  # where a method's own setting depends on the data
+    ("bar", "cars196"): {"weight": 50.0},
+    ("s2sd", "sop"): {"heads_pooling": "avg"},
+    ("s2sd", "inshop"): {"heads_pooling": "avg"},
+    ("s2sd-msdf", "sop"): {"feature_weight": 5.0},
+    ("s2sd-msdf", "inshop"): {"feature_weight": 5.0},
+}
+"""By the beginning of the method's name and the kind of the data."""
+
+NAMES = [
+    loss + (f"+{method}" if method else "")
+    for loss, settings in LOSSES.items()
+    for method in METHODS
+    if method != "proxy-diffusion" or settings["loss"] in PROXY_LOSSES
+]
 
 SETTINGS = {field.name for field in fields(Settings)}
-IDLE = [  # an option, a value of it (or "not " and one), and what then does nothing
-    ("teacher", "none", ("weight", "temperature", "ramp", "targets", "omega", "form", "walk_temperature", "scale")),
+IDLE: list[tuple[str, Any, tuple[str, ...]]] = [  # an option, a value of it (or "not " and one), and what then does nothing
+    ("teacher", "none", ("weight", "temperature", "ramp", "targets", "omega", "form", "walk_temperature", "scale", "neighbours")),
     ("teacher", "not ema", ("ema_decay",)),
+    ("teacher", "not heads", ("heads", "heads_pooling", "feature_weight", "feature_from")),
+    ("feature_weight", 0.0, ("feature_from",)),
+    ("targets", "not global-diffusion", ("neighbours", "affinity_power")),
     ("targets", "not pairwise", ("scale",)),
     ("targets", "not batch-diffusion", ("form", "walk_temperature")),
     ("targets", "pairwise", ("omega",)),
@@ -76,7 +109,12 @@ def preset_settings(name: str, data: str) -> dict[str, Any]:
         close = difflib.get_close_matches(name, NAMES, n=1)
         raise InputError(f"preset={name!r} is not known; {f'did you mean {close[0]}?' if close else 'there are ' + ', '.join(NAMES)}")
     loss, _, method = name.partition("+")
-    return {**DATA.get(data_kind(data), {}), **LOSSES[loss], **METHODS[method]}
+    kind = data_kind(data)
+    found = {**DATA.get(kind, {}), **LOSSES[loss], **METHODS[method]}
+    for (beginning, where), own in METHODS_ON_DATA.items():
+        if where == kind and method.startswith(beginning):
+            found |= own
+    return found
 
 
 def train_layers(given: dict[str, Any]) -> dict[str, Any]:
@@ -90,7 +128,8 @@ def _check_used(usual: dict[str, Any], given: dict[str, Any]) -> None:
     """Refuse an option that would do nothing beside the others, unless it says what holds anyway (a run's own config.yaml)."""
     counts = {**usual, **given}
     for other, value, names in IDLE:
-        idle = counts[other] != value[4:] if value.startswith("not ") else counts[other] == value
+        negated = isinstance(value, str) and value.startswith("not ")
+        idle = counts[other] != value[4:] if negated else counts[other] == value
         for name in names:
             if idle and given.get(name, usual[name]) != usual[name]:
                 raise InputError(f"{name}={given[name]} does nothing with {other}={counts[other]}; leave it out or change {other}")

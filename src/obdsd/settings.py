@@ -7,9 +7,24 @@ from typing import Literal
 
 from obdsd.errors import InputError
 
-Loss = Literal["multi-similarity", "margin", "r-margin", "proxy-anchor"]
-Teaching = Literal["none", "previous-epoch", "ema", "memory", "frozen", "features"]
-TargetKind = Literal["pairwise", "batch-diffusion", "mean-mix", "uniform-mix"]
+Teaching = Literal["none", "previous-epoch", "ema", "memory", "frozen", "features", "born-again", "heads"]
+TargetKind = Literal["pairwise", "batch-diffusion", "global-diffusion", "proxy-diffusion", "mean-mix", "uniform-mix"]
+
+PROXY_LOSSES = ("proxy-anchor", "proxy-nca", "soft-triple")
+AT_LEAST_0 = (
+    *(
+        "weight",
+        "feature_weight",
+        "feature_from",
+        "epoch_batches",
+        "weight_decay",
+        "clip",
+        "warmup_epochs",
+        "head_only_epochs",
+        "micro_batch",
+    ),
+    *("evaluate_every", "test_every", "patience", "checkpoint_minutes", "checkpoint_steps"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,23 +32,32 @@ class Settings:
     """How to train.
 
     Args:
-        epochs: Length of the training; an epoch is as many batches as the training set fills.
-        loss: The base loss, multi-similarity, margin, r-margin or proxy-anchor, or pml:NAME for any loss of pytorch-metric-learning.
+        epochs: Length of the training.
+        loss: The base loss, multi-similarity, margin, r-margin, proxy-anchor, proxy-nca, soft-triple or nt-xent, or pml:NAME for any loss
+            of pytorch-metric-learning.
         miner: A miner of pytorch-metric-learning by its name, beside a pml: loss.
         sampling: How margin draws its triplets.
-        teacher: Who teaches; previous-epoch is PSD and OBD-SD, features the pretrained features that training starts from, none is the
-            plain loss.
-        teacher_model: The model folder or run that teaches, for teacher=frozen (born again).
+        supervision: What makes two images alike, their labels or, with none, being two views of one image.
+        teacher: Who teaches; previous-epoch is PSD and OBD-SD, born-again a complete first training (BAR), heads wider heads beside the
+            embedding (S2SD), features the pretrained features that training starts from, none is the plain loss.
+        teacher_model: The model folder or run that teaches, for teacher=frozen.
         ema_decay: How slowly the ema teacher follows.
-        targets: What is taught; pairwise is PSD, batch-diffusion OBD-SD, the others are controls without a graph.
+        heads: Widths of the heads of teacher=heads, as 512,1024,1536,2048.
+        heads_pooling: How local features become what those heads read.
+        feature_weight: Weight at which the pooled features teach too, beside teacher=heads (S2SD's MSDF); 0 does not.
+        feature_from: Steps before the features begin to teach.
+        targets: What is taught; pairwise is PSD, batch-diffusion OBD-SD; global-diffusion walks over the whole training set once an
+            epoch, proxy-diffusion over the batch and its classes' proxies; the others are controls without a graph.
         form: The paper's symmetric walk, or the published code's on softmax probabilities.
         omega: Probability of continuing the walk, or the share that is mixed in by a control.
         walk_temperature: Of the softmax form's transition matrix.
+        neighbours: Nearest neighbours of an item on the graph of global-diffusion.
+        affinity_power: What its similarities are raised to.
         scale: Scales the cosines of pairwise targets; 1-omega is the third control.
         weight: Final weight of the distillation (λ).
         temperature: Of the distillation (τ).
         ramp: Whether the weight grows linearly with the epochs or is constant.
-        backbone: A name of timm, tiny-conv, or features for data that are embeddings.
+        backbone: A name of timm, bn-inception, tiny-conv, or features for data that are embeddings.
         weights: imagenet (downloaded), offline (in a pip package), none, or a file; default by backbone.
         pooling: How local features become one row.
         head: The layers on the pooled features.
@@ -41,8 +65,9 @@ class Settings:
         dim: Length of the embeddings; default 128, or that of the features if there is no head.
         batchnorm: Whether BatchNorm keeps its statistics; default frozen with weights, else train.
         size: Side of the images, if not the backbone's own.
+        epoch_batches: Batches in an epoch, to try something out quickly; 0 takes as many as the training set fills.
         batch_size: Items in a batch, which is also the manifold of the diffusion.
-        per_class: Items of a class in a batch.
+        per_class: Items of a class in a batch; views of an image without supervision.
         replacement: Draw classes and items with replacement, as the published code does.
         crop: The smallest share of an image that a random crop keeps; 1 keeps all.
         flip: Mirror images at random.
@@ -86,13 +111,20 @@ class Settings:
     loss: str = "multi-similarity"
     miner: str | None = None
     sampling: Literal["distance", "random", "semihard", "softhard", "regularised"] = "distance"
+    supervision: Literal["labels", "none"] = "labels"
     teacher: Teaching = "previous-epoch"
     teacher_model: str | None = None
     ema_decay: float = 0.999
+    heads: str = "512,1024,1536,2048"
+    heads_pooling: Literal["avg", "avg+max"] = "avg+max"
+    feature_weight: float = 0.0
+    feature_from: int = 1000
     targets: TargetKind = "batch-diffusion"
     form: Literal["symmetric", "softmax"] = "symmetric"
     omega: float = 0.3
     walk_temperature: float = 1.0
+    neighbours: int = 50
+    affinity_power: float = 1.0
     scale: float = 1.0
     weight: float = 1000.0
     temperature: float = 1.0
@@ -105,6 +137,7 @@ class Settings:
     dim: int | None = None
     batchnorm: Literal["frozen", "train"] | None = None
     size: int | None = None
+    epoch_batches: int = 0
     batch_size: int = 112
     per_class: int = 2
     replacement: bool = False
@@ -146,15 +179,13 @@ class Settings:
     logger: Literal["tensorboard", "wandb", "mlflow"] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
+        for name in ("epochs", "batch_size", "neighbours"):
             _require(getattr(self, name) >= 1, self, name, "must be 1 or more")
-        for name in ("lr", "head_lr", "objective_lr", "temperature", "walk_temperature", "scale", "lr_gamma"):
+        for name in ("lr", "head_lr", "objective_lr", "temperature", "walk_temperature", "scale", "lr_gamma", "affinity_power"):
             value = getattr(self, name)
             _require(value is None or 0 < value < float("inf"), self, name, "must be a positive number")
-        for name in ("weight", "weight_decay", "clip", "warmup_epochs", "head_only_epochs", "micro_batch", "checkpoint_minutes"):
+        for name in AT_LEAST_0:
             _require(0 <= getattr(self, name) < float("inf"), self, name, "must be 0 or more")
-        for name in ("evaluate_every", "test_every", "patience", "checkpoint_steps"):
-            _require(getattr(self, name) >= 0, self, name, "must be 0 or more")
         _require(
             not (self.score == "validation" and self.test_every), self, "test_every", "reads the test classes, score=validation does not"
         )
@@ -171,13 +202,34 @@ class Settings:
         chooses = self.select == "best" or self.patience > 0
         _require(not chooses or 1 <= self.evaluate_every <= self.epochs, self, "evaluate_every", "leaves nothing to choose from; try 1")
         _require(not (self.head == "none" and self.head_only_epochs), self, "head_only_epochs", "needs a head; use head=linear")
+        self._check_system()
         _check_seed(self, "split_seed")
         _ = self.fold, self.depths
+
+    def _check_system(self) -> None:
+        """Teachers, targets and losses that do not go together."""
+        _require(bool(self.head_widths), self, "heads", "must hold a width; try 2048")
+        _require(
+            not (self.compile and self.teacher == "heads"), self, "compile", "does not reach the features that heads read; leave it out"
+        )
+        if self.targets == "global-diffusion" and self.teacher != "none":
+            _require(self.teacher not in ("memory", "heads"), self, "teacher", "has no model that could embed the whole training set")
+        if self.targets == "proxy-diffusion" and self.teacher != "none":
+            _require(self.loss in PROXY_LOSSES, self, "loss", f"has no proxies to walk over; use {' or '.join(PROXY_LOSSES)}")
+            own = ("previous-epoch", "ema", "memory", "born-again")
+            _require(self.teacher in own, self, "teacher", "does not live among the proxies; use previous-epoch")
+        if self.supervision == "none":
+            _require(self.label_noise == 0, self, "label_noise", "has no labels to spoil without supervision")
 
     @property
     def steps(self) -> tuple[int, ...]:
         """`lr_steps` as numbers."""
         return _numbers(self, "lr_steps", "200,250")
+
+    @property
+    def head_widths(self) -> tuple[int, ...]:
+        """`heads` as numbers."""
+        return _numbers(self, "heads", "512,1024")
 
     @property
     def depths(self) -> tuple[int, ...]:
@@ -208,8 +260,8 @@ class TrainOptions(Settings):
 
     Args:
         data: The collection, NAME:PATH (cub200, cars196, sop, inshop, folder, manifest, embeddings), glyphs, or an embeddings file.
-        preset: Settings by name, a loss (ms, margin, r-margin, proxy-anchor) alone or with +psd, +obd-sd, +obd-sd-softmax, +anchor or a
-            control (from Python: obdsd.presets.preset, which fills the fields; here it is but a label).
+        preset: Settings by name, a loss (ms, margin, r-margin, proxy-anchor, proxy-nca, soft-triple, nt-xent) alone or with +psd, +obd-sd,
+            +bar, +s2sd-msd, +anchor, a control … (from Python: obdsd.presets.preset, which fills the fields; here it is but a label).
         out: The run's folder; default runs/DATA-PRESET-SEED.
         seed: Of everything random; the same seed gives the same run.
         resume: Go on with the run in that folder, from its last checkpoint.
@@ -254,6 +306,36 @@ class CompareOptions(Settings):
         for name in ("seeds", "jobs"):
             _require(getattr(self, name) >= 1, self, name, "must be 1 or more")
         _check_seed(self, "first_seed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproduceOptions:
+    """Options of `obdsd reproduce`.
+
+    Args:
+        table: Which table of the paper; --list names them all.
+        list: Show all tables with their rows, and run nothing.
+        scale: paper trains whole networks on a benchmark (GPUs, days), small a head on frozen features (two cores, minutes a row), tiny a few
+            steps on built-in letters, to see that everything runs.
+        data: A benchmark for scale=paper, as cub200:PATH, frozen features of CUB-200-2011 for small, as cub.npz, glyphs for tiny.
+        seeds: How many seeds each row is trained with.
+        only: One row of the table alone.
+        out: The folder of all runs, results and tables; what is finished there is not run again.
+        jobs: Runs at a time, each in a process with its share of the cores; times are comparable with 1 only.
+    """
+
+    table: str | None = field(default=None, kw_only=False)
+    list: bool = False
+    scale: Literal["paper", "small", "tiny"] = "paper"
+    data: str | None = None
+    seeds: int = 5
+    only: str | None = None
+    out: str = "reproduction"
+    jobs: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "jobs"):
+            _require(getattr(self, name) >= 1, self, name, "must be 1 or more")
 
 
 def _require(ok: bool, options: object, name: str, rule: str) -> None:

@@ -13,7 +13,7 @@ from obdsd.errors import InputError
 from obdsd.experiments import compare
 from obdsd.experiments.tables import caption, markdown, plain_words, text_table, write_tables
 from obdsd.presets import preset
-from obdsd.training import loop
+from obdsd.training import train
 from tests.made_up import write_rows
 
 SEEDS = (3, 4)
@@ -68,11 +68,10 @@ def test_finished_runs_are_not_repeated_and_interrupted_ones_continue(rows, fini
     (out / "ms" / "seed-4" / "result.json").unlink()  # stopped after its last epoch
     shutil.rmtree(out / "ms+psd" / "seed-3")
     trained = []
-    take = loop.train
 
     def counted(options, **rest):
         trained.append((Path(options.out).parent.name, options.seed, options.resume))
-        return take(options, **rest)
+        return train(options, **rest)
 
     monkeypatch.setattr("obdsd.experiments.comparison.train", counted)
     again = compare(rows, SEEDS, out, show=False)

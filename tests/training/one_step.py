@@ -20,6 +20,7 @@ def one_step(name: str, options: dict) -> dict[str, torch.Tensor]:
         for weight in training.teacher.parameters():
             weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel())))
     training.progress.epoch = 1
+    training._walk_the_training_set()
     inputs, labels, indices = next(training.batches.epoch(1))
     parts = training._step(inputs, labels, indices)
     found = {f"model {n}": p.grad for n, p in training.embedder.named_parameters()}

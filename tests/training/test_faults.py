@@ -131,7 +131,10 @@ SYSTEMS = {
     "ema": {"teacher": "ema", "ramp": "constant"},
     "memory": {"teacher": "memory", "ramp": "constant", "optimizer": "adamw", "schedule": "cosine"},
     "margin": {"name": "margin+obd-sd", "objective_lr": 0.01},
-    "proxies": {"name": "proxy-anchor+psd"},
+    "proxies": {"name": "proxy-anchor+proxy-diffusion"},
+    "born again": {"name": "ms+bar+obdp"},
+    "heads": {"name": "margin+s2sd-msdf", "heads": "8,12", "feature_from": 40},
+    "global manifold": {"name": "ms+global", "neighbours": 7},
 }
 
 

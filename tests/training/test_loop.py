@@ -319,7 +319,7 @@ class Broken(torch.nn.Module):
 
 def test_a_loss_that_is_not_finite_stops_the_run_before_the_update(options, monkeypatch):
     chosen = options(epochs=2)
-    monkeypatch.setattr(loop.assembly, "objective_of", lambda *_: objectives.from_pml(Broken()))
+    monkeypatch.setattr(loop.systems, "objective_of", lambda *_: objectives.from_pml(Broken()))
     with pytest.raises(
         InputError, match=r"epoch 0, step 2: the loss is not finite \(base nan, distillation 0\); stopped before the update"
     ) as caught:

@@ -29,6 +29,9 @@ STEPS = [
     ("proxy-anchor+obd-sd", {}),
     ("ms+obd-sd-softmax", {"teacher": "memory", "ramp": "constant"}),
     ("margin+psd", {"teacher": "ema", "micro_batch": 3, "clip": 0.5}),
+    ("margin+s2sd-msdf+obdp", {"heads": "8,12", "feature_from": 0, "micro_batch": 3}),
+    ("ms+global", {"neighbours": 9}),
+    ("soft-triple+proxy-diffusion", {}),
 ]
 
 
@@ -62,7 +65,8 @@ def config(tmp_path, options):
 
 
 def test_loss_and_gradients_are_those_of_one_process(features, tmp_path):
-    """Multi-Similarity, Margin with its β, Proxy-Anchor with its proxies; memory and EMA teachers; small chunks of the batch."""
+    """Multi-Similarity, Margin with its β, losses with proxies; memory, EMA and S2SD's heads as teachers; the global and the proxies' manifold;
+    small chunks of the batch."""
     plan = [(name, {"data": features, **SMALL, **changes}) for name, changes in STEPS]
     with torchrun(HERE / "one_step.py", json.dumps(plan), tmp_path) as process:
         done(process)
@@ -74,7 +78,7 @@ def test_loss_and_gradients_are_those_of_one_process(features, tmp_path):
             for key, value in alone.items():
                 torch.testing.assert_close(there[key], value, rtol=1e-5, atol=1e-5 * float(value.abs().max() or 1), msg=f"{name}: {key}")
         assert float(alone["distillation"]) > 0 or options.get("teacher") == "memory"
-        assert any(key.startswith("objective") for key in alone) == name.startswith(("margin", "proxy"))
+        assert any(key.startswith("objective") for key in alone) == name.startswith(("margin", "proxy", "soft"))
 
 
 @pytest.fixture

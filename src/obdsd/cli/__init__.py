@@ -23,7 +23,7 @@ from obdsd.errors import InputError, Terminated
 from obdsd.options import DataOptions, EmbedOptions, EvaluateOptions, InfoOptions
 from obdsd.presets import compare_layers, configuration, train_layers
 from obdsd.processes import first_process, processes, rank
-from obdsd.settings import CompareOptions, TrainOptions
+from obdsd.settings import CompareOptions, ReproduceOptions, TrainOptions
 
 PRINT_CONFIG = "--print_config"
 ALONE = ("--help", "-h", "--debug", "--version", PRINT_CONFIG)  # take no value
@@ -199,6 +199,7 @@ COMMANDS = {
     "data": Command(DataOptions, "data", "Check a collection before training on it: obdsd data check DATA."),
     "train": Command(TrainOptions, "train", "Train an embedding: obdsd train DATA --preset ms+obd-sd.", layers=train_layers),
     "compare": Command(CompareOptions, "compare", "Train several presets with several seeds and compare them.", layers=compare_layers),
+    "reproduce": Command(ReproduceOptions, "reproduce", "Run a table of the paper: obdsd reproduce TABLE, or --list."),
     "evaluate": Command(EvaluateOptions, "evaluate", "Score a model on a collection, or an embeddings file alone."),
     "embed": Command(EmbedOptions, "embed", "Write the embeddings of a collection to a file: obdsd embed MODEL DATA --out x.parquet."),
 }

@@ -10,7 +10,7 @@ from obdsd.errors import Terminated
 from obdsd.processes import first_process
 from obdsd.settings import TrainOptions
 from obdsd.training import train
-from obdsd.training.loop import run_path
+from obdsd.training.run import run_path
 from obdsd.training.runs import RunFolder
 
 
@@ -19,7 +19,7 @@ def run(options: TrainOptions) -> None:
         result = train(options)
     except (KeyboardInterrupt, Terminated):
         folder = RunFolder(run_path(options))
-        if folder.checkpoints.any() and first_process():
+        if (folder.path / "config.yaml").exists() and first_process():
             print(f"stopped; {folder.path} keeps everything so far: the same command with --resume goes on from there", file=sys.stderr)
         raise
     if not first_process():

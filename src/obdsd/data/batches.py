@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -21,7 +22,69 @@ class Draw(NamedTuple):
     position: int
 
 
-class ClassBatches(Sampler[list[Draw]]):
+class Batches(Sampler[list[Draw]], abc.ABC):
+    """What batches share: their shape, which epoch a loader asks for next and from which batch on, and this rank's slice of each."""
+
+    number: int  # of batches in an epoch
+
+    def __init__(self, batch_size: int, per_class: int, seed: int, rank: int, world_size: int) -> None:
+        b, k = batch_size, per_class
+        if k < 2:
+            raise InputError(f"per_class={k} must be 2 or more, for a pair of each class; try 2")
+        if b < 2 * k or b % k:
+            near = max(2 * k, b // k * k)
+            raise InputError(f"batch_size={b} must be a multiple of per_class={k}, for 2 classes or more; try {near} or {near + k}")
+        if b % world_size:
+            raise InputError(f"batch_size={b} must be a multiple of the {world_size} processes that share it")
+        self.batch_size, self.per_class, self.classes = b, k, b // k
+        self.seed, self.rank, self.world_size = seed, rank, world_size
+        self.current, self.first = 0, 0
+
+    @abc.abstractmethod
+    def items_of(self, epoch: int) -> Iterator[list[int]]:
+        """The items of each global batch of an epoch."""
+
+    def __len__(self) -> int:
+        return self.number - self.first
+
+    def __iter__(self) -> Iterator[list[Draw]]:
+        return self.epoch(self.current, self.first)
+
+    def set_epoch(self, epoch: int, first: int = 0) -> None:
+        """What the next iteration gives: this epoch, from batch `first` on."""
+        self.current, self.first = epoch, first
+
+    def epoch(self, epoch: int, first: int = 0) -> Iterator[list[Draw]]:
+        """This rank's batches of an epoch, from batch `first` on."""
+        share = self.batch_size // self.world_size
+        for batch, items in enumerate(self.items_of(epoch)):
+            if batch >= first:
+                draws = [Draw(item, epoch, batch, position) for position, item in enumerate(items)]
+                yield draws[self.rank * share : (self.rank + 1) * share]
+
+
+class InstanceBatches(Batches):
+    """Batches of `batch_size / per_class` different items, each `per_class` times in a row: views of one image, no labels.
+
+    Every item comes once an epoch, but for the few that do not fill a last batch.
+
+    >>> [[draw.item for draw in batch] for batch in InstanceBatches(5, batch_size=4, per_class=2, seed=0).epoch(0)]
+    [[2, 2, 4, 4], [3, 3, 0, 0]]
+    """
+
+    def __init__(self, items: int, batch_size: int = 112, per_class: int = 2, seed: int = 0, *, rank: int = 0, world_size: int = 1) -> None:
+        super().__init__(batch_size, per_class, seed, rank, world_size)
+        self.items, self.number = items, items // self.classes
+        if not self.number:
+            raise InputError(f"batch_size={batch_size} needs {self.classes} items, there are {items}; try {max(items, 2) * per_class}")
+
+    def items_of(self, epoch: int) -> Iterator[list[int]]:
+        order = np.random.default_rng((self.seed, epoch)).permutation(self.items)
+        for batch in range(self.number):
+            yield np.repeat(order[batch * self.classes : (batch + 1) * self.classes], self.per_class).tolist()
+
+
+class ClassBatches(Batches):
     """Batches of `batch_size / per_class` classes × `per_class` different images; ⌊N / batch_size⌋ of them are an epoch.
 
     Classes are drawn without replacement within a batch, each image of a class once before any comes again within an epoch.
@@ -45,51 +108,27 @@ class ClassBatches(Sampler[list[Draw]]):
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
+        super().__init__(batch_size, per_class, seed, rank, world_size)
         members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
         self.members = [indices for indices in members if len(indices) > 1]
-        self.classes, self.per_class, self.seed, self.replacement = batch_size // max(per_class, 1), per_class, seed, replacement
-        self.rank, self.world_size, self.batch_size = rank, world_size, batch_size
-        self.number = len(labels) // max(batch_size, 1)
-        self.current, self.first = 0, 0
+        self.replacement, self.number = replacement, len(labels) // batch_size
         self._check(len(labels))
 
     def _check(self, items: int) -> None:
         b, k, usable = self.batch_size, self.per_class, len(self.members)
-        if k < 2:
-            raise InputError(f"per_class={k} must be 2 or more, for a pair of each class; try 2")
-        if b < 2 * k or b % k:
-            near = max(2 * k, b // k * k)
-            raise InputError(f"batch_size={b} must be a multiple of per_class={k}, for 2 classes or more; try {near} or {near + k}")
         if self.classes > usable and not self.replacement:
             raise InputError(
                 f"batch_size={b} needs {self.classes} classes × {k}, but {usable} classes have 2 images or more; try {max(usable, 2) * k}"
             )
         if not self.number:
             raise InputError(f"batch_size={b} is more than the {items} training items; try {max(items // k * k, 2 * k)}")
-        if b % self.world_size:
-            raise InputError(f"batch_size={b} must be a multiple of the {self.world_size} processes that share it")
 
-    def __len__(self) -> int:
-        return self.number - self.first
-
-    def __iter__(self) -> Iterator[list[Draw]]:
-        return self.epoch(self.current, self.first)
-
-    def set_epoch(self, epoch: int, first: int = 0) -> None:
-        """What the next iteration gives: this epoch, from batch `first` on."""
-        self.current, self.first = epoch, first
-
-    def epoch(self, epoch: int, first: int = 0) -> Iterator[list[Draw]]:
-        """This rank's batches of an epoch, from batch `first` on."""
+    def items_of(self, epoch: int) -> Iterator[list[int]]:
         random = np.random.default_rng((self.seed, epoch))
         decks: list[list[int]] = [[] for _ in self.members]
-        share = self.batch_size // self.world_size
-        for batch in range(self.number):
+        for _ in range(self.number):
             chosen = random.choice(len(self.members), self.classes, replace=self.replacement).tolist()
-            indices = [index for c in chosen for index in self._deal(random, decks, c)]
-            if batch >= first:
-                draws = [Draw(index, epoch, batch, position) for position, index in enumerate(indices)]
-                yield draws[self.rank * share : (self.rank + 1) * share]
+            yield [index for c in chosen for index in self._deal(random, decks, c)]
 
     def _deal(self, random: np.random.Generator, decks: list[list[int]], c: int) -> list[int]:
         """K images of class c: from its shuffled deck, or drawn with replacement."""

@@ -28,7 +28,7 @@ from obdsd.files import read_mapping
 from obdsd.settings import TrainOptions
 from obdsd.training import train
 from obdsd.training.assembly import collection_of
-from obdsd.training.loop import data_record
+from obdsd.training.run import data_record
 from obdsd.training.runs import OF_THE_MACHINE
 from obdsd.training.stopping import Stop
 
@@ -188,7 +188,7 @@ def summarise(rows: Mapping[str, TrainOptions], seeds: Sequence[int], out: Path)
         differences, over_classes = None, None
         if name != baseline:
             differences = {metric: t_interval(values[name][metric] - values[baseline][metric]) for metric in METRICS}
-            over_classes = class_interval(*_class_differences(results[name], results[baseline]))
+            over_classes = class_interval(*class_differences(results[name], results[baseline]))
         lines.append(
             Line(
                 name=name,
@@ -216,7 +216,9 @@ def read_result(folder: Path) -> dict[str, Any]:
     return {**json.loads((folder / "result.json").read_text()), "per_class": json.loads((folder / "per_class.json").read_text())}
 
 
-def _class_differences(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def class_differences(
+    ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Each class's mean over seeds of the difference of its recall, and its number of queries."""
     recalls = [np.array([result["per_class"]["recall"]["1"] for result in side]) for side in (ours, theirs)]
     return (recalls[0] - recalls[1]).mean(axis=0), np.array(ours[0]["per_class"]["queries"])

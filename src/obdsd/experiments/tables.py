@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +39,25 @@ def cells(line: Line) -> list[str]:
 
 
 def text_table(comparison: Comparison) -> str:
-    """Aligned columns for a terminal."""
-    rows = [HEADER, *(cells(line) for line in comparison.lines)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
-    first, *rest = widths
+    return aligned([HEADER, *(cells(line) for line in comparison.lines)])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Columns for a terminal: names to the left, numbers to the right."""
+    first, *rest = (max(map(len, column)) for column in zip(*rows, strict=True))
     return "\n".join("  ".join([row[0].ljust(first), *map(str.rjust, row[1:], rest)]).rstrip() for row in rows)
 
 
 def markdown(comparison: Comparison) -> str:
-    rows = [HEADER, ["---"] + ["---:"] * (len(HEADER) - 1), *(cells(line) for line in comparison.lines)]
-    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    table = markdown_table([HEADER, *(cells(line) for line in comparison.lines)])
     return f"{table}\n\n{caption(comparison)}\n\n{plain_words(comparison)}\n"
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """The first row is the header."""
+    header, *others = rows
+    ruled = [header, ["---", *["---:"] * (len(header) - 1)], *others]
+    return "\n".join("| " + " | ".join(row) + " |" for row in ruled)
 
 
 def caption(comparison: Comparison) -> str:

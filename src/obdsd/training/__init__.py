@@ -1,6 +1,6 @@
 """Training: the only room that knows the training engine."""
 
-from obdsd.training.loop import train
+from obdsd.training.run import train
 from obdsd.training.runs import RunResult
 
 __all__ = ["RunResult", "train"]

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from obdsd.data import Collection
-from obdsd.data.fingerprint import fingerprint
 from obdsd.errors import InputError, Terminated
 from obdsd.evaluation import Scores
+from obdsd.method.global_diffusion import GlobalDiffusion
+from obdsd.method.precision import in_full
+from obdsd.method.proxy_diffusion import ProxyDiffusion
+from obdsd.method.teachers import FrozenTeacher, TeacherBatch
+from obdsd.models import Embedder
 from obdsd.models.devices import choose_device
-from obdsd.processes import first_process
+from obdsd.objectives import S2SD
 from obdsd.settings import TrainOptions
-from obdsd.training import assembly
+from obdsd.training import assembly, systems
+from obdsd.training.batches import TrainingBatches
 from obdsd.training.checkpoints import read_state
-from obdsd.training.display import Display, display_for
+from obdsd.training.display import Display
 from obdsd.training.gradient import ask, backward
 from obdsd.training.loggers import check_logger, logger_of
 from obdsd.training.probe import gradient_share, targets_reading
+from obdsd.training.progress import Progress, flat, seed_of
 from obdsd.training.ranks import Ranks, engine
 from obdsd.training.runs import RunFolder, RunResult
 from obdsd.training.schedule import lr_factor, set_learning_rates
@@ -33,57 +37,6 @@ from obdsd.training.scoring import Scoring
 from obdsd.training.stopping import Stop
 
 PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
-
-
-def train(options: TrainOptions, *, show: bool = True) -> RunResult:
-    """Train by the options and leave a run folder with a model folder in it.
-
-    Raises an `InputError` of one line for everything that is the user's to mend. Whatever ends it early, `resume` goes on from the last
-    checkpoint and comes to the same weights and numbers. SIGTERM and Ctrl-C let the step finish and write a checkpoint first.
-    """
-    folder = RunFolder(run_path(options), writes=first_process())
-    show = show and first_process()
-    with Stop() as stop, folder:
-        collection = assembly.collection_of(options)
-        training = Training(options, collection, folder, stop)
-        state, remarks = folder.open(options, data_record(collection), training.here)
-        with display_for(show)(options.epochs, len(training.batches), 0 if state is None else state["epoch"]) as display:
-            for remark in remarks:
-                display.say(remark)
-            with training.ranks.together():
-                training.score_reference(display)
-                training.restore(state)
-                training.run(display)
-                return training.finish(display)
-
-
-def data_record(collection: Collection) -> dict[str, Any]:
-    """What tells these data from others."""
-    return {name: {"items": len(part), "fingerprint": fingerprint(part)} for name, part in collection.parts.items()}
-
-
-def run_path(options: TrainOptions) -> Path:
-    """Where the run's folder is: `out`, or a name made of data, preset and seed."""
-    if options.out is not None:
-        return Path(options.out).expanduser()
-    name, _, path = options.data.partition(":")
-    return Path("runs") / f"{Path(path).stem or Path(name).stem}-{options.preset}-{options.seed}"
-
-
-@dataclass
-class Progress:
-    """How far a training is; with the weights, all its state. Randomness is a function of the place and needs none."""
-
-    epoch: int = 0  # the one under way
-    step: int = 0  # batches of it that are done
-    items: int = 0  # in them
-    sums: dict[str, Tensor] = field(default_factory=dict)  # of the loss's parts over them
-    reading: dict[str, float] = field(default_factory=dict)  # of the distillation, in the middle of the epoch
-    epoch_seconds: float = 0.0
-    seconds: float = 0.0  # of all epochs before
-    best: float = -1.0
-    best_epoch: int = -1
-    stale: int = 0  # evaluations since the best
 
 
 class Training:
@@ -98,13 +51,13 @@ class Training:
             raise InputError(f"precision=16 needs a GPU, device={kind} has none; use bf16")
         self.fabric = engine(options.device, PRECISIONS[options.precision])
         self.ranks, device = Ranks(self.fabric), self.fabric.device
-        part = assembly.training_part(options, collection)
+        self.part = part = assembly.training_part(options, collection)
         self.embedder = assembly.with_shared_statistics(assembly.model_of(options, collection), self.ranks.size, device)
         assembly.check_micro_batch(options, self.embedder)
-        self.batches = assembly.TrainingBatches(options, part, self.embedder, self.ranks.rank, self.ranks.size)
-        self.objective = assembly.objective_of(options, len(part.class_names), self.embedder.dim).to(device)
-        self.distill = assembly.distillation_of(options)
-        self.teacher = assembly.teacher_of(options, self.embedder, len(part)).to(device)
+        self.batches = TrainingBatches(options, part, self.embedder, self.ranks.rank, self.ranks.size)
+        self.objective = systems.objective_of(options, len(part.class_names), self.embedder).to(device)
+        self.distill = systems.distillation_of(options)
+        self.teacher = systems.teacher_of(options, self.embedder, len(part)).to(device)
         self.embedder.to(device)
         if options.channels_last:
             self.embedder.to(memory_format=torch.channels_last)
@@ -113,6 +66,7 @@ class Training:
         self.optimizer: Any = self.fabric.setup_optimizers(assembly.optimizer_of(options, self.embedder, self.objective))
         self.scoring = Scoring(options, collection, self.embedder, self.ranks)
         self.progress = Progress()
+        self.measured: tuple[int, dict[str, Scores | dict[str, Any]]] = (-1, {})  # an epoch and what its evaluation found
         self.saved = time.monotonic()
         self.here = {"threads": torch.get_num_threads(), "processes": self.ranks.size}
 
@@ -126,7 +80,7 @@ class Training:
                 line = self._close_epoch(self._evaluate())
                 display.epoch(line)
                 if logger is not None:
-                    logger.log_metrics(_flat(line), step=line["epoch"])
+                    logger.log_metrics(flat(line), step=line["epoch"])
             if self.ranks.any(self.stop.asked is not None):  # since the last step; everything is saved
                 self.stop.go()
         if logger is not None:
@@ -138,6 +92,7 @@ class Training:
         self.embedder.train()
         self.embedder.backbone.requires_grad_(at.epoch >= self.options.head_only_epochs)
         since = time.perf_counter()
+        self._walk_the_training_set()
         for inputs, labels, indices in self._batches_left():
             set_learning_rates(self.optimizer, lr_factor(self.options, at.epoch, (at.step + 1) / len(self.batches)))
             self._seed_dropout(at.epoch, at.step, self.ranks.rank)
@@ -184,47 +139,74 @@ class Training:
         """On the device that draws it, and no other: without a GPU, `torch.manual_seed` would keep each call for one that may yet come."""
         device = self.fabric.device
         draws = torch.default_generator if device.type == "cpu" else torch.get_device_module(device)
-        draws.manual_seed(_seed_of(self.options.seed, *place))
+        draws.manual_seed(seed_of(self.options.seed, *place))
 
     def _step(self, inputs: Tensor, labels: Tensor, indices: Tensor) -> dict[str, Tensor]:
         """One step of the paper's algorithm (Eq. 7): base loss + τ²·(t/T)·λ·KL(refined targets of the teacher ‖ student)."""
         options, ranks, at = self.options, self.ranks, self.progress
-        progress = at.epoch / options.epochs
+        progress, dim = at.epoch / options.epochs, self.embedder.dim
         if options.channels_last and inputs.ndim == 4:
             inputs = inputs.to(memory_format=torch.channels_last)
-        said = None
-        if self.distill.active(progress):
-            with self.fabric.autocast():
-                said = ranks.teaching(ask(self.teacher, inputs, indices, options.micro_batch))
         all_labels, all_indices = ranks.all(labels), ranks.all(indices)
+        said = self._teaching(inputs, indices, all_labels) if self.distill.active(progress) else None
         parts: dict[str, Tensor] = {}
 
-        def loss_of(z: Tensor) -> Tensor:
-            z = ranks.rows(z)
-            base, distillation = self.objective(z, all_labels), self.distill(z, said, progress)
+        def loss_of(rows: Tensor) -> Tensor:
+            rows = ranks.rows(rows)
+            z, features = rows[:, :dim], rows[:, dim:]
+            if isinstance(self.objective, S2SD):
+                base, distillation = self.objective.parts(features, z, all_labels, progress)
+            else:
+                base, distillation = self.objective(z, all_labels), self.distill(z, said, progress)
             parts.update(base=base.detach(), distillation=distillation.detach())
             if not all(map(torch.isfinite, parts.values())):
                 found = ", ".join(f"{name} {float(value):.4g}" for name, value in parts.items())
                 raise InputError(f"the loss is not finite ({found})")
-            if at.step == len(self.batches) // 2 and said is not None:  # at the first step the student still is its teacher
-                share = gradient_share(z, base, distillation)
-                at.reading = {**targets_reading(self.distill, said, all_labels), "gradient_share": share}
+            if at.step == len(self.batches) // 2 and distillation.detach() > 0:  # at the first step the student still is its teacher
+                said_what = {} if said is None else targets_reading(self.distill, said, all_labels)
+                at.reading = {**said_what, "gradient_share": gradient_share(z, base, distillation)}
             return base + distillation
 
         self.optimizer.zero_grad()
-        z = backward(self._forward, inputs, loss_of, options.micro_batch, self.fabric.backward)
+        rows = backward(self._forward, inputs, loss_of, options.micro_batch, self.fabric.backward)
         ranks.average_gradients(itertools.chain(self.embedder.parameters(), self.objective.parameters()))
         if options.clip:
             self.fabric.clip_gradients(self.embedder, self.optimizer, max_norm=options.clip, error_if_nonfinite=False)
         self.optimizer.step()
         if options.teacher != "none":
-            self.teacher.observe(all_indices, ranks.all(z))
+            self.teacher.observe(all_indices, ranks.all(rows[:, :dim]))
             self.teacher.step(self.embedder)
         return parts
 
     def _forward(self, inputs: Tensor) -> Tensor:
+        """Rows of the embedding; where S2SD's heads read features, beside them."""
         with self.fabric.autocast():
-            return self.embedder(inputs)
+            if not isinstance(self.objective, S2SD):
+                return self.embedder(inputs)
+            local = self.embedder.feature_map(inputs)
+            return torch.cat([self.embedder.embed(self.embedder.pool(local)), in_full(self.objective.pool(local))], dim=1)
+
+    def _teaching(self, inputs: Tensor, indices: Tensor, labels: Tensor) -> TeacherBatch:
+        """The teacher's word on the global batch."""
+        targets = self.distill.targets
+        if isinstance(targets, GlobalDiffusion):  # said once an epoch, of every item
+            return self.ranks.teaching(targets.batch(indices))
+        with self.fabric.autocast():
+            said = self.ranks.teaching(ask(self.teacher, inputs, indices, self.options.micro_batch))
+        if isinstance(targets, ProxyDiffusion) and not isinstance(self.objective, S2SD):
+            said = replace(said, proxies=self.objective.proxies_of(labels))
+        return said
+
+    def _walk_the_training_set(self) -> None:
+        """Global diffusion, at an epoch's beginning: over the training set as the teacher embeds it, without augmentation."""
+        at, targets = self.progress, self.distill.targets
+        if not isinstance(targets, GlobalDiffusion) or at.step or not self.distill.active(at.epoch / self.options.epochs):
+            return
+        if targets.fitted and isinstance(self.teacher, FrozenTeacher):  # it would say the same again
+            return
+        model = self.teacher.get_submodule("model")
+        assert isinstance(model, Embedder)
+        targets.fit(torch.from_numpy(self.scoring.rows_of(model, self.part)).to(self.fabric.device))
 
     def _evaluate(self) -> dict[str, Scores | dict[str, Any]]:
         """What is due after this epoch: held-out classes and geometry, and for curves only the test classes."""
@@ -242,6 +224,7 @@ class Training:
         except (KeyboardInterrupt, Terminated):
             self._save()  # all steps of the epoch are in it; it is evaluated anew
             raise
+        self.measured = (self.progress.epoch, found)
         return found
 
     def _close_epoch(self, found: Mapping[str, Scores | dict[str, Any]]) -> dict[str, Any]:
@@ -280,16 +263,19 @@ class Training:
             chosen, by = self.progress.best_epoch, "best on held-out classes"
             self.embedder.load_state_dict(self.ranks.once(lambda: read_state(self.folder.checkpoints.best))["model"])
         display.say(f"scoring the {self.options.score} classes")
-        scores, geometry, reference = self.scoring.final(), self.scoring.geometry(), self.ranks.once(self.folder.reference)
-        validation = self.scoring.validation() if "val" in self.collection.parts else None
+        scores, reference = self.scoring.final(), self.ranks.once(self.folder.reference)
+        known = self.measured[1] if self.measured[0] == chosen == self.progress.epoch - 1 else {}  # else the model is another one
+        geometry = known.get("train") or self.scoring.geometry()
+        validation = known.get("validation") or (self.scoring.validation() if "val" in self.collection.parts else None)
         assert scores.per_class is not None
         record = {
             "scores": scores.as_dict(),
             "scored": self.options.score,
             "epoch": chosen,
             "chosen_by": by,
+            "system": systems.description(self.objective, self.distill, self.teacher),
             "train": geometry,
-            "validation": None if validation is None else validation.as_dict(),
+            "validation": validation.as_dict() if isinstance(validation, Scores) else None,
             "reference": reference,
             "seconds": round(self.progress.seconds, 3),
             "seed": self.options.seed,
@@ -304,18 +290,26 @@ class Training:
 
     def score_reference(self, display: Display) -> None:
         """What the user has before any training: once, and only where something is pretrained."""
-        wanted = self.options.reference and assembly.pretrained(self.options, self.embedder)
+        wanted = self.options.reference and systems.pretrained(self.options, self.embedder)
         if wanted and self.ranks.once(self.folder.reference) is None:
             display.say("scoring the untrained features")
             found = {name: scores.as_dict() for name, scores in self.scoring.reference().items()}
             self.folder.write("reference.json", found)
 
+    def begin_again(self, first: RunFolder) -> None:
+        """Be taught by what another training came to; its time counts too."""
+        model, seconds = self.ranks.once(lambda: (Embedder.load(first.path / "model").state_dict(), first.result()["seconds"]))
+        self.teacher.get_submodule("model").load_state_dict(model)
+        self.progress.seconds = seconds
+
     def _state(self) -> dict[str, Any]:
+        targets = self.distill.targets
         return {
             **vars(self.progress),
             "model": self.embedder.state_dict(),
             "objective": self.objective.state_dict(),
             "teacher": self.teacher.state_dict(),
+            "targets": targets.state_dict() if isinstance(targets, GlobalDiffusion) else {},
             "optimizer": self.optimizer.state_dict(),
             "precision": self.fabric.strategy.precision.state_dict(),
         }
@@ -328,6 +322,10 @@ class Training:
                 part = self.embedder if name == "model" else getattr(self, name)
                 part.load_state_dict(state.pop(name))
             self.fabric.strategy.precision.load_state_dict(state.pop("precision"))
+            walked = state.pop("targets")
+            if isinstance(self.distill.targets, GlobalDiffusion):
+                self.distill.targets.load_state_dict(walked)
+                self.distill.targets.to(self.fabric.device)
             self.progress = Progress(**state)
         except (RuntimeError, KeyError, ValueError, TypeError) as mismatch:
             first = " ".join(str(mismatch).split())[:160]
@@ -340,18 +338,3 @@ class Training:
         self.folder.write(path.name, where)
         remedy = "; try a smaller lr" if "finite" in fault else ""
         return InputError(f"epoch {at.epoch}, step {at.step}: {fault}; stopped before the update, the batch's items are in {path}{remedy}")
-
-
-def _seed_of(*place: int) -> int:
-    return int.from_bytes(hashlib.blake2b(repr(place).encode(), digest_size=7).digest(), "little")
-
-
-def _flat(line: dict[str, Any], prefix: str = "") -> dict[str, float]:
-    """Nested numbers as `validation/recall/1`, for loggers."""
-    found: dict[str, float] = {}
-    for name, value in line.items():
-        if isinstance(value, dict):
-            found |= _flat(value, f"{prefix}{name}/")
-        elif isinstance(value, (int, float)):
-            found[prefix + name] = value
-    return found

@@ -152,6 +152,10 @@ class RunFolder:
         if self.writes:
             write_json(self.path / name, content)
 
+    def result(self) -> dict[str, Any]:
+        """What a finished run came to."""
+        return read_mapping(self.result_file)
+
     def reference(self) -> dict[str, Any] | None:
         """The scores of what was there before the training, if they were asked for."""
         file = self.path / "reference.json"

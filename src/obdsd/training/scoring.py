@@ -90,14 +90,15 @@ class Scoring:
         return self.ranks.once(lambda: evaluate(rows, labels, depths, query=query, groups=groups, clusters=clusters, details=details))
 
     def _rows(self, part: Part) -> NDArray[np.float32]:
-        return self._embed(self.model, part)
+        return self.rows_of(self.model, part)
 
     def _features(self, part: Part) -> NDArray[np.float32]:
         """Unit rows of what the head is given."""
-        rows = part.items.matrix[part.positions] if isinstance(part.items, Rows) else self._embed(self.model.headless(), part)
+        rows = part.items.matrix[part.positions] if isinstance(part.items, Rows) else self.rows_of(self.model.headless(), part)
         return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
-    def _embed(self, model: Embedder, part: Part) -> NDArray[np.float32]:
+    def rows_of(self, model: Embedder, part: Part) -> NDArray[np.float32]:
+        """Unit rows of a part by a model, its items as at a test; each rank embeds its share."""
         preprocessing = self.model.preprocessing
         if preprocessing is not None:
             part = part.replace(transform=evaluation_transform(preprocessing))

@@ -1,0 +1,175 @@
+"""A table of the paper, run: which trainings it takes at a scale, every finished one a line of one file, none of them repeated."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from obdsd.errors import InputError
+from obdsd.experiments.comparison import carry_out, read_result
+from obdsd.experiments.recipes import BENCHMARKS, TABLES, Row, Table
+from obdsd.experiments.search import search
+from obdsd.presets import data_kind, preset
+from obdsd.settings import TrainOptions
+from obdsd.training.runs import OF_THE_MACHINE
+
+Scale = Literal["paper", "small", "tiny"]
+SCALES: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "small": {"head": "two-layer", "hidden": 512, "evaluate_every": 0},
+    "tiny": {
+        "epochs": 2,
+        "epoch_batches": 3,
+        "batch_size": 32,
+        "weights": "none",
+        "size": 32,
+        "feature_from": 2,
+        "neighbours": 5,
+        "evaluate_every": 0,
+        "reference": False,
+        "val_fold": "0/20",
+        "score": "validation",
+    },
+}
+"""What each scale changes of a row: nothing; a head of two layers on frozen features; six steps on built-in letters."""
+CHOICE: tuple[float, ...] = (10.0, 100.0, 1000.0)
+"""Weights among which the small scale lets held-out classes choose, for every row that has one and does not set it."""
+FOLDS, SEARCH_SEED = ("0/3", "1/3"), 100  # the seeds of the table begin at 0
+RESULTS = "results.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """Which table, at which scale, on what."""
+
+    table: str
+    scale: Scale
+    data: str
+    seeds: int
+    out: Path
+    only: str | None = None
+    jobs: int = 1
+
+    def __post_init__(self) -> None:
+        table = self.recipe
+        kind = data_kind(self.data)
+        wanted = {"paper": BENCHMARKS, "small": ("embeddings",), "tiny": ("glyphs",)}[self.scale]
+        if self.scale == "small" and table.needs_images:
+            raise InputError(f"table={self.table} needs images, scale=small has features only; use scale=paper or tiny")
+        if kind not in wanted:
+            raise InputError(f"data={self.data} does not go with scale={self.scale}; {REMEDY[self.scale]}")
+        names = [row.name for row in self.rows]
+        if self.only is not None and self.only not in names:
+            raise InputError(f"only={self.only} is no row of {self.table}; there are {', '.join(names)}")
+
+    @property
+    def recipe(self) -> Table:
+        return TABLES[self.table]
+
+    @property
+    def benchmark(self) -> str:
+        """Whose settings and published numbers count: those of CUB-200-2011 where the data are no benchmark."""
+        kind = data_kind(self.data)
+        return kind if kind in BENCHMARKS else "cub200"
+
+    @property
+    def rows(self) -> list[Row]:
+        return self.recipe.rows(self.benchmark)
+
+
+REMEDY = {
+    "paper": "give a benchmark, as --data cub200:PATH",
+    "small": "give frozen features: obdsd embed tf_efficientnet_lite0:offline cub200:PATH --out cub.npz, then --data cub.npz",
+    "tiny": "leave it out for the built-in letters",
+}
+
+
+def options_of(row: Row, scale: Scale, data: str) -> TrainOptions:
+    """How a row is trained at a scale, but for the weight that is yet to be chosen."""
+    return preset(row.preset, data, **{**row.changes, **SCALES[scale]})
+
+
+def reproduce(asked: Reproduction, show: bool = True) -> None:
+    """Train what the table asks for and has not got; each finished run becomes a line of `results.jsonl`."""
+    rows = [row for row in asked.rows if asked.only in (None, row.name)]
+    options = {row.name: settled(asked, row, show) for row in rows}
+    done = records(asked.out)
+    plan = {}
+    for seed in range(asked.seeds):  # seed by seed, so that rows are measured side by side
+        for name, chosen in options.items():
+            one = with_seed(chosen, seed)
+            if find(done, one) is None:
+                plan[name, seed] = replace(one, out=str(asked.out / "runs" / _key(chosen) / f"seed-{seed}"))
+    carry_out(plan, asked.jobs, show, lambda key: _append(asked.out, key[0], plan[key]))
+    done = records(asked.out)
+    for (name, _), one in plan.items():  # finished before, but stopped before its line was written
+        if find(done, one) is None:
+            _append(asked.out, name, one)
+
+
+def with_seed(options: TrainOptions, seed: int) -> TrainOptions:
+    """The untrained reference is the same for every seed: the first one scores it."""
+    return replace(options, seed=seed, reference=options.reference and seed == 0)
+
+
+def settled(asked: Reproduction, row: Row, show: bool = True) -> TrainOptions:
+    """A row's options with its weight: the paper's, or at the small scale the best of a few on held-out training classes."""
+    options = options_of(row, asked.scale, asked.data)
+    if not chooses_weight(asked, row):
+        return options
+    plain = replace(options, reference=False, label_noise=0.0)
+    candidates = {f"weight-{weight:g}": replace(plain, weight=weight) for weight in CHOICE}
+    best = search(candidates, FOLDS, [SEARCH_SEED], asked.out / "search" / _key(plain), jobs=asked.jobs, show=show)[0]
+    return replace(options, weight=float(best.name.removeprefix("weight-")))
+
+
+def chooses_weight(asked: Reproduction, row: Row) -> bool:
+    """Whether a row's weight is left to held-out classes."""
+    return asked.scale == "small" and "weight" not in row.changes and options_of(row, asked.scale, asked.data).teacher != "none"
+
+
+def _key(options: TrainOptions) -> str:
+    """A folder's name that says what is trained there: rows of several tables that are the same training share it."""
+    settings = {name: value for name, value in settings_of(options).items() if name != "seed"}
+    digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
+    return f"{options.preset}-{digest}"
+
+
+def settings_of(options: TrainOptions) -> dict[str, Any]:
+    """What tells a run from others: everything that changes its numbers."""
+    return {name: value for name, value in asdict(options).items() if name not in OF_THE_MACHINE}
+
+
+def records(out: Path) -> list[dict[str, Any]]:
+    """The finished runs; a line that was cut off while it was written is left out, and its run is read again."""
+    file, found = out / RESULTS, []
+    for line in file.read_text().splitlines() if file.exists() else []:
+        with suppress(json.JSONDecodeError):
+            found.append(json.loads(line))
+    return found
+
+
+def find(done: Sequence[Mapping[str, Any]], options: TrainOptions, but: Sequence[str] = ()) -> Mapping[str, Any] | None:
+    """The latest record of a training with these options, some of them left aside."""
+    wanted = {name: value for name, value in settings_of(options).items() if name not in but}
+    return next((record for record in reversed(done) if wanted.items() <= record["options"].items()), None)
+
+
+def _append(out: Path, name: str, options: TrainOptions) -> None:
+    folder = Path(str(options.out))
+    record = {"row": name, "run": str(folder.relative_to(out)), "options": settings_of(options), **read_result(folder)}
+    file_name = out / RESULTS
+    cut_off = file_name.exists() and not file_name.read_bytes().endswith(b"\n")
+    try:
+        with open(file_name, "a", encoding="utf-8") as file:
+            file.write("\n" * cut_off + json.dumps(record, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as failure:
+        raise InputError(f"{file_name}: cannot be written ({failure.strerror}); make room, the same command goes on") from failure

@@ -1,0 +1,197 @@
+"""A reproduced table beside the published one: for people, as Markdown and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obdsd.experiments.comparison import class_differences
+from obdsd.experiments.published import published
+from obdsd.experiments.recipes import Row
+from obdsd.experiments.reproduction import Reproduction, chooses_weight, find, options_of, records, with_seed
+from obdsd.experiments.statistics import Interval, class_interval, t_interval
+from obdsd.experiments.tables import markdown_table
+from obdsd.files import replacing
+
+PERCENT = {"recall@1": "R@1", "recall@2": "R@2", "recall@10": "R@10", "nmi": "NMI"}
+OTHER = {"density": "density", "spectral-decay": "spectral decay"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A row of ours (no seeds: one of the literature) beside what was published: percent, as printed; differences in points."""
+
+    name: str
+    seeds: int
+    ours: Mapping[str, Interval]
+    paper: Mapping[str, float]
+    against: str | None
+    difference: Interval | None  # Recall@1, paired by seed
+    over_classes: Interval | None
+    paper_difference: float | None
+    relative: float | None  # the difference as a share of the other row's Recall@1, in percent
+    paper_relative: float | None
+    extra_time: float | None  # percent, median of pairs by seed
+    paper_extra_time: float | None
+    weight: float | None
+
+
+def lines_of(asked: Reproduction) -> list[Line]:
+    """All rows of the table, with the runs that are there; then the published rows that are others' work."""
+    done, rows = records(asked.out), asked.rows
+    found = {row.name: _runs(asked, row, done) for row in rows}
+    paper = _paper(asked)
+    lines = [_line(asked, row, found, paper) for row in rows]
+    known = {row.name for row in rows}
+    return [*lines, *(_literature(name, numbers) for name, numbers in paper.items() if name not in known)]
+
+
+def _runs(asked: Reproduction, row: Row, done: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """The finished runs of a row by seed, with whatever weight was chosen for it."""
+    options = options_of(row, asked.scale, asked.data)
+    chosen = ("weight",) if chooses_weight(asked, row) else ()
+    by_seed = {seed: find(done, with_seed(options, seed), but=chosen) for seed in range(asked.seeds)}
+    return {seed: record for seed, record in by_seed.items() if record is not None}
+
+
+def _paper(asked: Reproduction) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for number in published(asked.table):
+        if number.data == asked.benchmark:
+            found.setdefault(number.row, {})[number.metric] = number.value
+    return found
+
+
+def _line(asked: Reproduction, row: Row, found: Mapping[str, Mapping[int, Mapping[str, Any]]], paper: Mapping[str, Any]) -> Line:
+    own, other = found[row.name], found.get(row.against or "", {})
+    printed, others_printed = paper.get(row.name, {}), paper.get(row.against or "", {})
+    pairs = [(own[seed], other[seed]) for seed in own if seed in other]
+    difference, over_classes, relative, extra = None, None, None, None
+    if pairs:
+        gains = np.array([_metric(a, "recall@1") - _metric(b, "recall@1") for a, b in pairs])
+        difference, over_classes = t_interval(gains), _over_classes([a for a, _ in pairs], [b for _, b in pairs])
+        relative = 100 * float(gains.mean()) / float(np.mean([_metric(b, "recall@1") for _, b in pairs]))
+        extra = 100 * (float(np.median([a["seconds"] / b["seconds"] for a, b in pairs])) - 1)
+    both = "recall@1" in printed and "recall@1" in others_printed
+    gain = printed["recall@1"] - others_printed["recall@1"] if both else None
+    weights = {run["options"]["weight"] for run in own.values() if run["options"]["teacher"] != "none"}
+    return Line(
+        name=row.name,
+        seeds=len(own),
+        ours={metric: t_interval(_values(own, metric)) for metric in asked.recipe.metrics if own and _has(own, metric)},
+        paper=printed,
+        against=row.against,
+        difference=difference,
+        over_classes=over_classes,
+        paper_difference=gain,
+        relative=relative,
+        paper_relative=printed.get("relative-recall@1", None if gain is None else 100 * gain / others_printed["recall@1"]),
+        extra_time=extra,
+        paper_extra_time=printed.get("extra-time"),
+        weight=weights.pop() if len(weights) == 1 else None,
+    )
+
+
+def _over_classes(ours: list[Mapping[str, Any]], theirs: list[Mapping[str, Any]]) -> Interval:
+    return Interval(*(100 * value for value in class_interval(*class_differences(ours, theirs))))
+
+
+def _literature(name: str, printed: Mapping[str, float]) -> Line:
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("against", "difference", "over_classes", "paper_difference", "relative", "paper_relative", "extra_time", "paper_extra_time")
+    )
+    return Line(name=name, seeds=0, ours={}, paper=printed, weight=None, **nothing)
+
+
+def _has(runs: Mapping[int, Mapping[str, Any]], metric: str) -> bool:
+    return all(not math.isnan(_metric(run, metric)) for run in runs.values())
+
+
+def _values(runs: Mapping[int, Mapping[str, Any]], metric: str) -> NDArray[np.float64]:
+    return np.array([_metric(run, metric) for run in runs.values()])
+
+
+def _metric(run: Mapping[str, Any], metric: str) -> float:
+    """In the units of the paper: percent for recall and NMI."""
+    if metric in OTHER:
+        value = run["train"][metric.replace("-", "_")]
+    elif metric == "nmi":
+        value = run["scores"]["nmi"]
+    else:
+        value = run["scores"]["recall"].get(metric.partition("@")[2])
+    return float("nan") if value is None else float(value) * (100 if metric in PERCENT else 1)
+
+
+def header(asked: Reproduction) -> list[str]:
+    metrics = [word for metric in asked.recipe.metrics for word in (_title(metric), "paper")]
+    return ["row", "λ", "seeds", *metrics, "R@1 −", "95 % over seeds", "over classes", "paper", "relative", "paper", "time", "paper"]
+
+
+def cells(asked: Reproduction, line: Line) -> list[str]:
+    found = [line.name, "" if line.weight is None else f"{line.weight:g}", str(line.seeds or "")]
+    for metric in asked.recipe.metrics:
+        digits = 1 if metric in PERCENT else 3
+        found += [_mean(line.ours.get(metric), digits), "" if metric not in line.paper else f"{line.paper[metric]:g}"]
+    gain, spread = line.difference, line.over_classes
+    found += ["" if gain is None else f"{gain.mean:+.2f}", _ends(gain), _ends(spread), _signed(line.paper_difference, 2)]
+    percent = [line.relative, line.paper_relative, line.extra_time, line.paper_extra_time]
+    return [*found, *("" if value is None else f"{_signed(value, 1)} %" for value in percent)]
+
+
+def caption(asked: Reproduction) -> str:
+    chosen = " λ was chosen on held-out training classes." if asked.scale == "small" else ""
+    return (
+        f"{asked.recipe.title}; scale {asked.scale} on {asked.data}, the paper's numbers are those of {asked.benchmark} with a whole network; mean "
+        f"with the half width of its 95 % interval over seeds, last epoch.{chosen} Differences to {_references(asked)}, paired by seed; time is "
+        "that of the training beyond the other row's, measured in one run."
+    )
+
+
+def _references(asked: Reproduction) -> str:
+    return ", ".join(dict.fromkeys(row.against for row in asked.rows if row.against)) or "no row"
+
+
+def markdown(asked: Reproduction) -> str:
+    return f"{markdown_table(rows_of(asked))}\n\n{caption(asked)}\n"
+
+
+def rows_of(asked: Reproduction) -> list[list[str]]:
+    return [header(asked), *(cells(asked, line) for line in lines_of(asked))]
+
+
+def write(asked: Reproduction) -> list[Path]:
+    """TABLE-SCALE-BENCHMARK.md and .csv in the folder of the reproduction."""
+    text, rows, place = io.StringIO(), rows_of(asked), (asked.scale, asked.data)
+    csv.writer(text).writerows([[*row, *more] for row, more in zip(rows, [("scale", "data"), *[place] * (len(rows) - 1)], strict=True)])
+    name = f"{asked.table}-{asked.scale}-{asked.benchmark}"
+    files = {asked.out / f"{name}.md": markdown(asked), asked.out / f"{name}.csv": text.getvalue()}
+    for path, content in files.items():
+        with replacing(path) as file:
+            file.write(content.encode())
+    return list(files)
+
+
+def _title(metric: str) -> str:
+    return {**PERCENT, **OTHER}[metric]
+
+
+def _mean(value: Interval | None, digits: int) -> str:
+    if value is None:
+        return ""
+    return f"{value.mean:.{digits}f}" + ("" if math.isnan(value.low) else f" ± {value.high - value.mean:.{digits}f}")
+
+
+def _ends(value: Interval | None) -> str:
+    return "" if value is None or math.isnan(value.low) else f"{value.low:+.2f} to {value.high:+.2f}"
+
+
+def _signed(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:+.{digits}f}"

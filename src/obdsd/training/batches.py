@@ -1,0 +1,71 @@
+"""The batches of a training, on this process's share of them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from obdsd.data import Part
+from obdsd.data.batches import ClassBatches, InstanceBatches
+from obdsd.data.embeddings import Rows
+from obdsd.data.loading import loader_workers
+from obdsd.data.transforms import Augmented, training_transform
+from obdsd.errors import InputError
+from obdsd.models import Embedder
+from obdsd.settings import TrainOptions
+
+
+def _leave_ctrl_c_to_the_training(worker: int) -> None:
+    """A loader's process goes on until the training has finished its step."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+class TrainingBatches:
+    """The batches of any epoch as (inputs, labels, indices), a function of seed and epoch; of several processes, this one's slice."""
+
+    def __init__(self, options: TrainOptions, part: Part, model: Embedder, rank: int = 0, processes: int = 1) -> None:
+        shape: dict[str, Any] = {"batch_size": options.batch_size, "per_class": options.per_class, "seed": options.seed}
+        shape |= {"rank": rank, "world_size": processes}
+        self.sampler: ClassBatches | InstanceBatches
+        if options.supervision == "labels":
+            self.sampler = ClassBatches(part.labels, **shape, replacement=options.replacement)
+        else:
+            self.sampler = InstanceBatches(len(part), **shape)
+        if options.epoch_batches:
+            self.sampler.number = min(self.sampler.number, options.epoch_batches)
+        self.rows: Tensor | None = None
+        self.labels = torch.from_numpy(part.labels)
+        if model.preprocessing is None:  # rows of a matrix: no item is read alone
+            if options.supervision == "none":
+                raise InputError("supervision=none needs two views of an image, and rows of an embeddings file have one; give images")
+            assert isinstance(part.items, Rows)
+            self.rows = torch.from_numpy(part.items.matrix[part.positions])
+            return
+        images: Any = Augmented(part, training_transform(model.preprocessing, options.crop, options.flip), options.seed)
+        workers = loader_workers(options.workers, part)
+        self.loader: DataLoader[Any] = DataLoader(
+            images,
+            batch_sampler=self.sampler,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=torch.cuda.is_available(),
+            worker_init_fn=_leave_ctrl_c_to_the_training,
+        )
+
+    def __len__(self) -> int:
+        return self.sampler.number
+
+    def epoch(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """From batch `first` on."""
+        self.sampler.set_epoch(epoch, first)
+        if self.rows is None:
+            yield from self.loader
+            return
+        for draws in self.sampler:
+            indices = torch.tensor([draw.item for draw in draws])
+            yield self.rows[indices], self.labels[indices], indices

@@ -1,0 +1,155 @@
+"""From options to the systems of the paper: the base loss, who teaches, and what is taught."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from typing import Any
+
+import torch
+from pytorch_metric_learning import losses, miners
+from torch import nn
+
+from obdsd import objectives
+from obdsd.errors import InputError
+from obdsd.method.distillation import SelfDistillation
+from obdsd.method.global_diffusion import GlobalDiffusion
+from obdsd.method.proxy_diffusion import ProxyDiffusion
+from obdsd.method.targets import BatchDiffusion, MeanMix, PairwiseTargets, Targets, UniformMix
+from obdsd.method.teachers import EMATeacher, FrozenTeacher, MemoryTeacher, PreviousEpochTeacher, Teacher
+from obdsd.models import TINY_CONV, Embedder, open_model
+from obdsd.models.backbones import prefix_tokens
+from obdsd.objectives import S2SD, Objective
+from obdsd.settings import PROXY_LOSSES, Settings, TrainOptions
+
+
+def objective_of(options: TrainOptions, classes: int, model: Embedder) -> Objective | S2SD:
+    """The base loss; with `teacher=heads` in the midst of its heads."""
+    if options.teacher != "heads":
+        return loss_of(options, classes, model.dim)
+    return S2SD(
+        lambda dim: loss_of(options, classes, dim),
+        model.feature_dim,
+        model.dim,
+        heads=options.head_widths,
+        distill=SelfDistillation(options.weight, options.temperature, targets_of(options), options.ramp),
+        pooling=options.heads_pooling,
+        feature_weight=options.feature_weight,
+        feature_from=options.feature_from,
+        seed=options.seed,
+        prefix_tokens=prefix_tokens(model.backbone),
+    )
+
+
+def loss_of(options: TrainOptions, classes: int, dim: int) -> Objective:
+    """The base loss of embeddings of this length."""
+    name = options.loss
+    if name == "multi-similarity":
+        return objectives.multi_similarity()
+    if name == "margin":
+        return objectives.margin(classes, sampling=options.sampling, seed=options.seed)
+    if name == "r-margin":
+        return objectives.r_margin(classes, seed=options.seed)
+    if name == "proxy-anchor":
+        return objectives.proxy_anchor(classes, dim, seed=options.seed)
+    if name == "proxy-nca":
+        return objectives.proxy_nca(classes, dim, seed=options.seed)
+    if name == "soft-triple":
+        return objectives.soft_triple(classes, dim, seed=options.seed)
+    if name == "nt-xent":
+        return objectives.nt_xent()
+    if name.startswith("pml:"):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(options.seed)
+            loss = _from_library(losses, "loss", name.removeprefix("pml:"), {"num_classes": classes, "embedding_size": dim})
+            miner = None if options.miner is None else _from_library(miners, "miner", options.miner, {})
+        return objectives.from_pml(loss, miner)
+    known = ["multi-similarity", "margin", "r-margin", *PROXY_LOSSES, "nt-xent", "pml:NAME"]
+    close = difflib.get_close_matches(name, known, n=1)
+    raise InputError(f"loss={name} is not known; {f'did you mean {close[0]}?' if close else 'there are ' + ', '.join(known)}")
+
+
+def _from_library(library: Any, field: str, name: str, sizes: dict[str, int]) -> nn.Module:
+    """A loss or miner of pytorch-metric-learning by its class name, with its defaults and the sizes that it asks for."""
+    kinds: dict[str, Any] = {key: kind for key, kind in vars(library).items() if inspect.isclass(kind)}
+    if name not in kinds:
+        close = difflib.get_close_matches(name, kinds, n=1)
+        raise InputError(f"{field}={name} is not in pytorch-metric-learning; {f'did you mean {close[0]}?' if close else 'see its list'}")
+    wanted = inspect.signature(kinds[name]).parameters
+    try:
+        return kinds[name](**{key: size for key, size in sizes.items() if key in wanted})
+    except (TypeError, ValueError, NotImplementedError) as fault:
+        reason = " ".join(str(fault).split())[:120]
+        raise InputError(f"{field}={name} cannot be made without arguments that have no option here ({reason})") from fault
+
+
+def targets_of(settings: Settings) -> Targets:
+    if settings.targets == "pairwise":
+        return PairwiseTargets(settings.scale)
+    if settings.targets == "global-diffusion":
+        return GlobalDiffusion(settings.omega, settings.neighbours, settings.affinity_power)
+    if settings.targets == "proxy-diffusion":
+        return ProxyDiffusion(settings.omega)
+    if settings.targets == "mean-mix":
+        return MeanMix(settings.omega)
+    if settings.targets == "uniform-mix":
+        return UniformMix(settings.omega)
+    if settings.form == "softmax":
+        return BatchDiffusion(settings.omega, "softmax", settings.walk_temperature)
+    return BatchDiffusion(settings.omega)
+
+
+def distillation_of(settings: Settings) -> SelfDistillation:
+    """The term beside the base loss; its weight is 0 without a teacher, or where heads inside the loss are the teachers."""
+    weight = 0.0 if settings.teacher in ("none", "heads") else settings.weight
+    return SelfDistillation(weight, settings.temperature, targets_of(settings), settings.ramp)
+
+
+def teacher_of(options: TrainOptions, model: Embedder, items: int) -> Teacher:
+    if options.teacher == "previous-epoch":
+        return PreviousEpochTeacher(model)
+    if options.teacher == "ema":
+        return EMATeacher(model, options.ema_decay)
+    if options.teacher == "memory":
+        return MemoryTeacher(items, model.dim)
+    if options.teacher == "frozen":
+        assert options.teacher_model is not None
+        teacher = open_model(options.teacher_model)
+        if (teacher.preprocessing, teacher.architecture.features) != (model.preprocessing, model.architecture.features):
+            raise InputError(
+                f"teacher_model={options.teacher_model} does not take the inputs of backbone={options.backbone}; train one like it"
+            )
+        return FrozenTeacher(teacher)
+    if options.teacher == "born-again":
+        return FrozenTeacher(model)  # an empty place until the first generation is trained
+    if options.teacher == "features":
+        if not pretrained(options, model):
+            raise InputError(f"teacher=features has nothing to teach with weights={options.weights or 'none'}; use pretrained weights")
+        return FrozenTeacher(model.headless())
+    return Teacher()  # none, or heads inside the loss: every hook does nothing, and nobody asks it
+
+
+def description(objective: Objective | S2SD, distill: SelfDistillation, teacher: Teacher) -> dict[str, str | float | None]:
+    """What a training is made of, read off its parts."""
+    if isinstance(objective, S2SD):
+        assert isinstance(objective.base, Objective)
+        widths, features = objective.widths, objective.distill_features.weight
+        who = f"heads of {', '.join(map(str, widths))}" + (f", features at {features:g}" if features else "")
+        found, distill = {"loss": _loss_name(objective.base), "teacher": who}, objective.distill
+    else:
+        found = {"loss": _loss_name(objective), "teacher": type(teacher).__name__}
+    if not distill.weight:
+        return {**found, "teacher": None, "targets": None, "weight": 0.0}
+    return {**found, "targets": repr(distill.targets), "weight": distill.weight, "temperature": distill.temperature, "ramp": distill.ramp}
+
+
+def _loss_name(objective: Objective) -> str:
+    miner = objective.miner
+    sampling = getattr(miner, "sampling", None if miner is None else type(miner).__name__)
+    return type(objective.loss).__name__ + (f" with {sampling}" if sampling else "")
+
+
+def pretrained(options: Settings, model: Embedder) -> bool:
+    """Whether the features that training starts from are worth something."""
+    default = "none" if options.backbone == TINY_CONV else "imagenet"
+    return model.preprocessing is None or (options.weights or default) != "none"
