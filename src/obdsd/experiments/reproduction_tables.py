@@ -64,7 +64,7 @@ def _runs(asked: Reproduction, row: Row, done: Sequence[Mapping[str, Any]]) -> d
 
 def _paper(asked: Reproduction) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
-    for number in published(asked.table):
+    for number in published(asked.table).values() if asked.recipe.printed else ():
         if number.data == asked.benchmark:
             found.setdefault(number.row, {})[number.metric] = number.value
     return found
@@ -149,9 +149,9 @@ def cells(asked: Reproduction, line: Line) -> list[str]:
 def caption(asked: Reproduction) -> str:
     chosen = " λ was chosen on held-out training classes." if asked.scale == "small" else ""
     return (
-        f"{asked.recipe.title}; scale {asked.scale} on {asked.data}, the paper's numbers are those of {asked.benchmark} with a whole network; mean "
-        f"with the half width of its 95 % interval over seeds, last epoch.{chosen} Differences to {_references(asked)}, paired by seed; time is "
-        "that of the training beyond the other row's, measured in one run."
+        f"{asked.recipe.title}; scale {asked.scale} on {asked.data}, the paper's numbers are those of {asked.benchmark} with a whole "
+        f"network; mean with the half width of its 95 % interval over seeds, last epoch.{chosen} Differences to {_references(asked)}, "
+        "paired by seed; time is that of the training beyond the other row's, measured in one run."
     )
 
 

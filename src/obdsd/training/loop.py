@@ -14,6 +14,7 @@ from torch import Tensor
 from obdsd.data import Collection
 from obdsd.errors import InputError, Terminated
 from obdsd.evaluation import Scores
+from obdsd.method.distillation import SelfDistillation
 from obdsd.method.global_diffusion import GlobalDiffusion
 from obdsd.method.precision import in_full
 from obdsd.method.proxy_diffusion import ProxyDiffusion
@@ -197,6 +198,11 @@ class Training:
             said = replace(said, proxies=self.objective.proxies_of(labels))
         return said
 
+    @property
+    def _distilling(self) -> SelfDistillation:
+        """The term that distils, wherever it is."""
+        return self.objective.distill if isinstance(self.objective, S2SD) else self.distill
+
     def _walk_the_training_set(self) -> None:
         """Global diffusion, at an epoch's beginning: over the training set as the teacher embeds it, without augmentation."""
         at, targets = self.progress, self.distill.targets
@@ -231,7 +237,7 @@ class Training:
         """The epoch's line, then the checkpoint: a line without it is written anew."""
         at, options = self.progress, self.options
         loss = {name: float(value) / len(self.batches) for name, value in at.sums.items()}
-        line: dict[str, Any] = {"epoch": at.epoch, "loss": {**loss, "weight": self.distill.current_weight(at.epoch / options.epochs)}}
+        line: dict[str, Any] = {"epoch": at.epoch, "loss": {**loss, "weight": self._distilling.current_weight(at.epoch / options.epochs)}}
         line |= {"seconds": round(at.epoch_seconds, 3), "items_per_second": round(at.items / max(at.epoch_seconds, 1e-9), 1)}
         if at.reading:
             line["distillation"] = at.reading
