@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from obdsd.method.checks import check_distance_from_one, check_omega, check_rows, check_temperature, refuse, require
-from obdsd.method.precision import in_full, without_autocast
+from obdsd.method.precision import in_full
 
 CHUNK_BYTES = 64 * 2**20  # of cosines held at a time
 
@@ -89,12 +89,11 @@ def _nearest(Z: Tensor, k: int) -> tuple[Tensor, Tensor]:
     chunk = min(n, max(1, CHUNK_BYTES // (n * Z.element_size())))
     cosines, nearest = Z.new_empty(n, k), torch.empty(n, k, dtype=torch.long, device=Z.device)
     held = Z.new_empty(chunk, n)  # one piece of memory for all chunks: on a CPU, a new one each time costs half of the product's time
-    with without_autocast(Z):
-        for first in range(0, n, chunk):
-            some = Z[first : first + chunk]
-            D = torch.mm(some, Z.mT, out=held[: len(some)])
-            D.diagonal(offset=first).fill_(-torch.inf)
-            cosines[first : first + chunk], nearest[first : first + chunk] = D.topk(k, dim=1, sorted=False)
+    for first in range(0, n, chunk):
+        some = Z[first : first + chunk]
+        D = torch.mm(some, Z.mT, out=held[: len(some)])  # in full: autocast leaves a given `out` alone
+        D.diagonal(offset=first).fill_(-torch.inf)
+        cosines[first : first + chunk], nearest[first : first + chunk] = D.topk(k, dim=1, sorted=False)
     return cosines, nearest
 
 
