@@ -1,4 +1,4 @@
-"""Tables and plots of docs/results.md from the records under results/: nothing else goes into them."""
+"""Tables and plots of docs/results.md and docs/reproduce.md from the records under results/: nothing else goes into them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from obdsd.experiments.reproduction import Reproduction
+from obdsd.experiments.reproduction_tables import markdown
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
+from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
 from study.plan import FOLDS, NOISE, ROWS, name_of
 from study.records import RESULTS, ROOT, records
 from study.variants import VARIANTS, WEIGHTS
 
-PAGE = ROOT / "docs" / "results.md"
+PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "reproduce.md")
+FEATURES = "study/out/cub128.npz"
 Record = Mapping[str, Any]
 Results = dict[str, dict[int, Record]]  # row → seed → record
 
@@ -34,14 +38,15 @@ GEOMETRY: dict[str, Callable[[Record], float]] = {
 
 
 def write_all() -> None:
-    """Put every table into its place on the page, between `<!-- table NAME -->` and `<!-- end -->`; draw the plots."""
+    """Put every table into its place on its page, between `<!-- table NAME -->` and `<!-- end -->`; draw the plots."""
     from study.plots import draw_all
 
     draw_all()
-    text = PAGE.read_text()
-    with replacing(PAGE) as file:
-        file.write(filled(text).encode())
-    print(f"written: {PAGE.relative_to(ROOT)}, docs/images/")
+    for page in PAGES:
+        text = page.read_text()
+        with replacing(page) as file:
+            file.write(filled(text).encode())
+        print(f"written: {page.relative_to(ROOT)}")
 
 
 def filled(text: str) -> str:
@@ -74,7 +79,7 @@ def scores_table(regime: str) -> str:
     for row, found in results.items():
         means = [f"{np.mean([of(record) for record in found.values()]):.1f}" for of in SCORES.values()]
         lines.append([row, str(len(found)), *means, *_difference(found, results["ms"])])
-    return _markdown(lines)
+    return markdown_table(lines)
 
 
 def _difference(found: Mapping[int, Record], baseline: Mapping[int, Record]) -> list[str]:
@@ -106,7 +111,7 @@ def why_table(regime: str) -> str:
     for row, found in results_of(regime).items():
         means = [np.mean([of(record) for record in found.values()]) for of in GEOMETRY.values()]
         lines.append([row, *("" if np.isnan(mean) else f"{mean:.3f}" for mean in means)])
-    return _markdown(lines)
+    return markdown_table(lines)
 
 
 def _reading(record: Record, name: str) -> float:
@@ -123,7 +128,7 @@ def noise_table(regime: str) -> str:
         for row, found in results.items():
             mean = np.mean([SCORES["R@1"](record) for record in found.values()])
             lines.append([f"{share:.0%}", row, str(len(found)), f"{mean:.1f}", *_difference(found, results["ms"])[:3]])
-    return _markdown(lines)
+    return markdown_table(lines)
 
 
 def chosen_table(regime: str) -> str:
@@ -133,7 +138,7 @@ def chosen_table(regime: str) -> str:
     lines = [["", "R@1, held-out", "settings", "tried"]]
     for row, entry in chosen.items():
         lines.append([row, f"{100 * entry['validation']:.1f}", name_of(entry["settings"]).replace(",", ", "), str(tried[row])])
-    return _markdown(lines)
+    return markdown_table(lines)
 
 
 def controls_table(regime: str) -> str:
@@ -142,7 +147,7 @@ def controls_table(regime: str) -> str:
     for row in ("anchor", "anchor+mean-mix", "anchor+walk"):
         found = records(f"{regime}/controls/{row}").values()
         lines.append([row, str(len(found)), *(f"{np.mean([SCORES[name](record) for record in found]):.1f}" for name in ("R@1", "MAP@R"))])
-    return _markdown(lines)
+    return markdown_table(lines)
 
 
 def variants_table(head: str) -> str:
@@ -160,16 +165,16 @@ def variants_table(head: str) -> str:
             decay.append(f"{np.mean([record['train']['spectral_decay'] for record in both]):.3f}")
         else:
             lines.append([name, *(cells * len(WEIGHTS) if len(cells) == 1 else cells), ", ".join(decay)])
-    return _markdown(lines)
+    return markdown_table(lines)
 
 
 def _ends(interval: Interval) -> str:
     return "" if np.isnan(interval.low) else f"{100 * interval.low:+.2f} to {100 * interval.high:+.2f}"
 
 
-def _markdown(lines: list[list[str]]) -> str:
-    first, *rest = lines
-    return "\n".join("| " + " | ".join(line) + " |" for line in (first, ["---", *["---:"] * (len(first) - 1)], *rest))
+def reproduction_table(name: str) -> str:
+    """A table of the paper at the small scale."""
+    return markdown(Reproduction(table=name, scale="small", data=FEATURES, seeds=5, out=RESULTS / "reproduction")).rstrip()
 
 
 TABLES = {
@@ -179,4 +184,5 @@ TABLES = {
     "chosen": chosen_table,
     "variants": variants_table,
     "controls": controls_table,
+    "reproduction": reproduction_table,
 }

@@ -315,8 +315,8 @@ class ReproduceOptions:
     Args:
         table: Which table of the paper; --list names them all.
         list: Show all tables with their rows, and run nothing.
-        scale: paper trains whole networks on a benchmark (GPUs, days), small a head on frozen features (two cores, minutes a row), tiny a few
-            steps on built-in letters, to see that everything runs.
+        scale: paper trains whole networks on a benchmark (GPUs, days), small a head on frozen features (two cores, minutes a row), tiny
+            takes a few steps on built-in letters, to see that everything runs.
         data: A benchmark for scale=paper, as cub200:PATH, frozen features of CUB-200-2011 for small, as cub.npz, glyphs for tiny.
         seeds: How many seeds each row is trained with.
         only: One row of the table alone.

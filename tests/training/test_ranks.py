@@ -65,8 +65,8 @@ def config(tmp_path, options):
 
 
 def test_loss_and_gradients_are_those_of_one_process(features, tmp_path):
-    """Multi-Similarity, Margin with its β, losses with proxies; memory, EMA and S2SD's heads as teachers; the global and the proxies' manifold;
-    small chunks of the batch."""
+    """Multi-Similarity, Margin with its β, losses with proxies; memory, EMA and S2SD's heads as teachers; the global and the proxies'
+    manifold; small chunks of the batch."""
     plan = [(name, {"data": features, **SMALL, **changes}) for name, changes in STEPS]
     with torchrun(HERE / "one_step.py", json.dumps(plan), tmp_path) as process:
         done(process)

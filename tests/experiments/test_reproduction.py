@@ -1,0 +1,186 @@
+"""Tables of the paper: what is finished is not run again, and ours stands beside theirs."""
+
+import csv
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from obdsd import cli
+from obdsd.experiments import reproduction
+from obdsd.experiments.recipes import TABLES
+from obdsd.experiments.reproduction import Reproduction, find, options_of, records, reproduce, settled
+from obdsd.experiments.reproduction_tables import cells, header, lines_of, markdown, write
+from tests.made_up import write_rows
+
+
+@pytest.fixture(scope="module")
+def quick():
+    """The small scale, smaller still."""
+    with pytest.MonkeyPatch.context() as patch:
+        less = {"epochs": 2, "batch_size": 12, "dim": 5, "hidden": 8, "device": "cpu", "reference": True}
+        patch.setitem(reproduction.SCALES, "small", {**reproduction.SCALES["small"], **less})
+        yield
+
+
+@pytest.fixture(scope="module")
+def asked(quick, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("space")
+    data = write_rows(folder / "rows.npz", 20, 6, 12)
+    one = Reproduction(table="space", scale="small", data=data, seeds=2, out=folder / "out")
+    reproduce(one, show=False)
+    return one
+
+
+def test_every_run_is_a_line_with_its_options_and_scores(asked):
+    done = records(asked.out)
+    assert [(record["row"], record["seed"]) for record in done] == [(row, seed) for seed in (0, 1) for row in ("ms", "psd", "obd-sd")]
+    for record in done:
+        assert json.loads((asked.out / record["run"] / "result.json").read_text())["scores"] == record["scores"]
+        assert (record["reference"] is not None) == (record["seed"] == 0)  # the untrained features are scored once a row
+
+
+def test_finished_rows_are_not_run_again_whatever_table_asks_for_them(asked, monkeypatch):
+    before = (asked.out / "results.jsonl").read_bytes()
+
+    def trained_again(*_, **__):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr("obdsd.experiments.comparison.train", trained_again)
+    reproduce(asked, show=False)
+    only = replace(asked, table="elements", only="psd")  # the same training
+    reproduce(only, show=False)
+    assert (asked.out / "results.jsonl").read_bytes() == before
+    with pytest.raises(AssertionError, match="trained again"):
+        reproduce(replace(asked, seeds=3), show=False)
+
+
+def test_a_line_that_was_cut_off_is_written_again(asked, tmp_path, monkeypatch):
+    """The run is there, its line is not: nothing is trained, and what follows stands on a line of its own."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("runs", "search"):
+        (copy / name).symlink_to(asked.out / name)
+    whole = (asked.out / "results.jsonl").read_text().splitlines()
+    (copy / "results.jsonl").write_text("\n".join(whole[:-1]) + "\n" + whole[-1][:200])
+    monkeypatch.setattr("obdsd.experiments.comparison.train", None)
+    reproduce(replace(asked, out=copy), show=False)
+    done = records(copy)
+    assert sorted(record["run"] for record in done) == sorted(json.loads(line)["run"] for line in whole)
+
+
+def test_the_weight_is_the_best_on_held_out_classes(asked):
+    row = next(row for row in asked.rows if row.name == "psd")
+    chosen = settled(asked, row, show=False)
+    found = {}
+    for folder in (asked.out / "search").glob("ms+psd-*/weight-*"):
+        results = [json.loads(file.read_text()) for file in folder.glob("*/result.json")]
+        assert {result["scored"] for result in results} == {"validation"}
+        assert len(results) == 2
+        found[float(folder.name.removeprefix("weight-"))] = np.mean([result["scores"]["recall"]["1"] for result in results])
+    assert found.keys() == {10.0, 100.0, 1000.0}
+    assert found[chosen.weight] == max(found.values())
+    assert not list((asked.out / "search").glob("ms-*"))  # the plain loss has none to choose
+
+
+def test_rows_that_set_their_weight_and_heads_keep_it(asked):
+    of_lambda = replace(asked, table="lambda")
+    assert settled(of_lambda, of_lambda.rows[1], show=False).weight == 100.0
+    heads = next(row for row in TABLES["obdp"].rows("cub200") if row.name == "s2sd-msd")
+    options = settled(replace(asked, table="obdp"), heads, show=False)
+    assert (options.weight, options.heads) == (50.0, "128,256,384,512")
+
+
+def test_the_numbers_are_those_of_the_runs_beside_those_in_print(asked):
+    done = records(asked.out)
+    ours = {name: [record for record in done if record["row"] == name] for name in ("ms", "psd", "obd-sd")}
+    lines = {line.name: line for line in lines_of(asked)}
+    recall = {name: np.array([100 * run["scores"]["recall"]["1"] for run in runs]) for name, runs in ours.items()}
+    assert lines["obd-sd"].ours["recall@1"].mean == pytest.approx(recall["obd-sd"].mean())
+    assert lines["obd-sd"].ours["density"].mean == pytest.approx(np.mean([run["train"]["density"] for run in ours["obd-sd"]]))
+    assert lines["obd-sd"].difference.mean == pytest.approx((recall["obd-sd"] - recall["ms"]).mean())
+    assert lines["obd-sd"].relative == pytest.approx(100 * (recall["obd-sd"] - recall["ms"]).mean() / recall["ms"].mean())
+    ratio = np.median([a["seconds"] / b["seconds"] for a, b in zip(ours["psd"], ours["ms"], strict=True)])
+    assert lines["psd"].extra_time == pytest.approx(100 * (ratio - 1))
+    assert lines["obd-sd"].paper == {"density": 0.6291, "spectral-decay": 0.0292}
+    assert lines["ms"].difference is None
+    assert lines["ms"].weight is None
+
+
+def test_the_papers_differences_times_and_literature(tmp_path, quick):
+    (tmp_path / "rows.npz").touch()
+    table = Reproduction(table="self-distillation", scale="small", data=str(tmp_path / "rows.npz"), seeds=5, out=tmp_path)
+    lines = {line.name: line for line in lines_of(table)}
+    assert (lines["bar"].paper_extra_time, lines["obd-sd"].paper_extra_time) == (105.3, 17.4)
+    assert lines["obd-sd"].paper_difference == pytest.approx(67.8 - 63.1)
+    assert lines["bar"].seeds == 0  # nothing has run
+    assert cells(table, lines["bar"])[:5] == ["bar", "", "", "", "64.1"]
+    noise = {line.name: line for line in lines_of(replace(table, table="noise"))}
+    assert noise["obd-sd-0.4"].paper_relative == 20.44
+    sota = [line.name for line in lines_of(Reproduction(table="sota", scale="tiny", data="glyphs", seeds=1, out=tmp_path))]
+    assert len(sota) == 6 + 13  # ours, then the literature
+    assert "div-and-conq" in sota
+
+
+def test_files_that_other_tools_open(asked):
+    paths = write(asked)
+    assert [path.name for path in paths] == ["space-small-cub200.md", "space-small-cub200.csv"]
+    with open(paths[1], newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["row"] for row in rows] == ["ms", "psd", "obd-sd"]
+    assert {row["scale"] for row in rows} == {"small"}
+    table = paths[0].read_text()
+    assert table == markdown(asked)
+    assert table.splitlines()[0] == "| " + " | ".join(header(asked)) + " |"
+    assert "λ was chosen on held-out training classes" in table
+
+
+def test_records_of_other_options_are_not_taken(asked):
+    done, row = records(asked.out), asked.rows[0]
+    options = options_of(row, "small", asked.data)
+    assert find(done, options) is not None
+    assert find(done, replace(options, lr=0.5)) is None
+    older = [{**done[0], "options": {name: value for name, value in done[0]["options"].items() if name != "supervision"}}]
+    assert find(older, options) is not None  # written before that option was there
+
+
+WRONG = [
+    (["elemnts", "--scale", "tiny"], r"table=elemnts is not known; did you mean elements\?"),
+    ([], r"table must be given; there are strong-baselines, sota,"),
+    (["elements"], r"data must be given with scale=paper; give a benchmark, as --data cub200:PATH"),
+    (["elements", "--scale", "small"], r"data must be given with scale=small; give frozen features: obdsd embed"),
+    (["elements", "--scale", "small", "--data", "glyphs"], r"data=glyphs does not go with scale=small; give frozen features"),
+    (["elements", "--scale", "tiny", "--only", "obdsd"], r"only=obdsd is no row of elements; there are ms, psd-constant,"),
+    (["sota", "--scale", "small", "--data", "x.npz"], r"table=sota needs images, scale=small has features only"),
+    (["elements", "--scale", "tiny", "--seeds", "0"], r"seeds=0 must be 1 or more"),
+    (["elements", "--scale", "huge"], r"scale=huge must be one of 'paper', 'small', 'tiny'"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), WRONG)
+def test_mistakes_get_one_line(words, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["reproduce", *words]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert re.search(message, said)
+    assert not list(Path().iterdir())
+
+
+def test_the_list_names_every_table_and_row(capsys):
+    assert cli.main(["reproduce", "--list"]) == 0
+    said = capsys.readouterr().out
+    for name, table in TABLES.items():
+        assert f"{name}: {table.title}" in said
+        assert all(row.name in said for row in table.rows("cub200"))
+
+
+def test_one_row_from_the_command_line(capsys, tmp_path):
+    words = ["reproduce", "space", "--scale", "tiny", "--only", "psd", "--seeds", "1", "--out", str(tmp_path / "out")]
+    assert cli.main(words) == 0
+    said = capsys.readouterr().out
+    assert "Embedding-space metrics (Table 8); scale tiny on glyphs" in said
+    assert [record["row"] for record in records(tmp_path / "out")] == ["psd"]
