@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from obdsd import InputError
+from obdsd.method.pooling import pool
 from obdsd.models import Embedder
-from obdsd.models.pooling import pool
 from obdsd.options import Preprocessing
 from tests.models.oracle import images
 

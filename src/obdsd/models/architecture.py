@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from obdsd.method.checks import require
+from obdsd.method.pooling import Pooling
 from obdsd.models.backbones import FEATURES
-from obdsd.models.pooling import Pooling
 
 Head = Literal["linear", "two-layer", "none"]
 BatchNorm = Literal["frozen", "train"]

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from obdsd.method.checks import refuse, require
+from obdsd.method.pooling import Pooling, pool
 from obdsd.method.precision import in_full, without_autocast
 from obdsd.models import backbones, folder
 from obdsd.models.architecture import Architecture, BatchNorm, Head
 from obdsd.models.backbones import FEATURES, TINY_CONV
-from obdsd.models.pooling import Pooling, pool
 from obdsd.models.weights import fit, fit_file, fit_offline, offline_preprocessing
 from obdsd.options import Preprocessing
 
