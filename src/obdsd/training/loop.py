@@ -67,7 +67,6 @@ class Training:
         self.optimizer: Any = self.fabric.setup_optimizers(assembly.optimizer_of(options, self.embedder, self.objective))
         self.scoring = Scoring(options, collection, self.embedder, self.ranks)
         self.progress = Progress()
-        self.measured: tuple[int, dict[str, Scores | dict[str, Any]]] = (-1, {})  # an epoch and what its evaluation found
         self.saved = time.monotonic()
         self.here = {"threads": torch.get_num_threads(), "processes": self.ranks.size}
 
@@ -90,6 +89,7 @@ class Training:
     def _run_epoch(self, display: Display) -> None:
         """What is left of the epoch under way."""
         at = self.progress
+        self.scoring.forget()
         self.embedder.train()
         self.embedder.backbone.requires_grad_(at.epoch >= self.options.head_only_epochs)
         since = time.perf_counter()
@@ -230,7 +230,6 @@ class Training:
         except (KeyboardInterrupt, Terminated):
             self._save()  # all steps of the epoch are in it; it is evaluated anew
             raise
-        self.measured = (self.progress.epoch, found)
         return found
 
     def _close_epoch(self, found: Mapping[str, Scores | dict[str, Any]]) -> dict[str, Any]:
@@ -268,11 +267,10 @@ class Training:
         if self.options.select == "best":
             chosen, by = self.progress.best_epoch, "best on held-out classes"
             self.embedder.load_state_dict(self.ranks.once(lambda: read_state(self.folder.checkpoints.best))["model"])
+            self.scoring.forget()
         display.say(f"scoring the {self.options.score} classes")
-        scores, reference = self.scoring.final(), self.ranks.once(self.folder.reference)
-        known = self.measured[1] if self.measured[0] == chosen == self.progress.epoch - 1 else {}  # else the model is another one
-        geometry = known.get("train") or self.scoring.geometry()
-        validation = known.get("validation") or (self.scoring.validation() if "val" in self.collection.parts else None)
+        scores, geometry, reference = self.scoring.final(), self.scoring.geometry(), self.ranks.once(self.folder.reference)
+        validation = self.scoring.validation() if "val" in self.collection.parts else None
         assert scores.per_class is not None
         record = {
             "scores": scores.as_dict(),
@@ -281,7 +279,7 @@ class Training:
             "chosen_by": by,
             "system": systems.description(self.objective, self.distill, self.teacher),
             "train": geometry,
-            "validation": validation.as_dict() if isinstance(validation, Scores) else None,
+            "validation": None if validation is None else validation.as_dict(),
             "reference": reference,
             "seconds": round(self.progress.seconds, 3),
             "seed": self.options.seed,

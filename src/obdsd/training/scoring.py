@@ -26,6 +26,11 @@ class Scoring:
 
     def __init__(self, options: TrainOptions, collection: Collection, model: Embedder, ranks: Ranks) -> None:
         self.options, self.collection, self.model, self.ranks = options, collection, model, ranks
+        self._known: dict[int, NDArray[np.float32]] = {}
+
+    def forget(self) -> None:
+        """The model changes: what it made of the parts no longer holds."""
+        self._known.clear()
 
     def validation(self) -> Scores:
         return self._scores(self._points(self._rows, "val"))
@@ -90,7 +95,9 @@ class Scoring:
         return self.ranks.once(lambda: evaluate(rows, labels, depths, query=query, groups=groups, clusters=clusters, details=details))
 
     def _rows(self, part: Part) -> NDArray[np.float32]:
-        return self.rows_of(self.model, part)
+        if id(part) not in self._known:
+            self._known[id(part)] = self.rows_of(self.model, part)
+        return self._known[id(part)]
 
     def _features(self, part: Part) -> NDArray[np.float32]:
         """Unit rows of what the head is given."""
