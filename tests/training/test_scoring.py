@@ -58,3 +58,13 @@ def test_query_and_gallery(options, features, tmp_path, separate):
     query = (z[asks], labels[asks]) if separate else None
     assert record["scores"]["recall"]["1"] == pytest.approx(evaluate(z[asked], labels[asked], query=query, clusters=False).recall[1])
     assert record["scores"]["queries"] == (28 if separate else 120)
+
+
+def test_the_kept_epoch_is_scored_not_the_last_one(options):
+    """An epoch before the last is the best on held-out classes: all scores are those of its model."""
+    chosen = options("ms", epochs=6, lr=0.02, val_fraction=0.3, evaluate_every=1, select="best", seed=1)
+    result = train(chosen, show=False)
+    assert result.epoch < 5
+    lines = [json.loads(line) for line in (result.folder / "metrics.jsonl").read_text().splitlines()]
+    assert result.record["validation"] == lines[result.epoch]["validation"] != lines[-1]["validation"]
+    assert result.record["train"] == lines[result.epoch]["train"] != lines[-1]["train"]
