@@ -184,3 +184,8 @@ def test_one_row_from_the_command_line(capsys, tmp_path):
     said = capsys.readouterr().out
     assert "Embedding-space metrics (Table 8); scale tiny on glyphs" in said
     assert [record["row"] for record in records(tmp_path / "out")] == ["psd"]
+
+
+def test_at_the_papers_scale_only_the_row_that_the_paper_searched_is_searched(tmp_path):
+    asked = Reproduction(table="elements", scale="paper", data="cub200:somewhere", seeds=1, out=tmp_path)
+    assert [row.name for row in asked.rows if reproduction.chooses_weight(asked, row)] == ["psd-constant"]

@@ -40,7 +40,8 @@ SCALES: dict[str, dict[str, Any]] = {
 """What each scale changes of a row: nothing; a head of two layers on frozen features; eight steps on built-in letters."""
 NARROWER = 4  # S2SD's heads at the small scale: the features are fewer too
 CHOICE: tuple[float, ...] = (10.0, 100.0, 1000.0)
-"""Weights among which the small scale lets held-out classes choose, for every row that does not set its own; S2SD keeps its authors'."""
+"""Weights among which held-out classes choose: at the small scale for every row that does not set its own (S2SD keeps its authors'), at the
+paper's for the row whose weight the paper searched."""
 FOLDS, SEARCH_SEED = ("0/3", "1/3"), 100  # the seeds of the table begin at 0
 RESULTS = "results.jsonl"
 
@@ -123,7 +124,7 @@ def with_seed(options: TrainOptions, seed: int) -> TrainOptions:
 
 
 def settled(asked: Reproduction, row: Row, show: bool = True) -> TrainOptions:
-    """A row's options with its weight: the paper's, or at the small scale the best of a few on held-out training classes."""
+    """A row's options with its weight: the paper's, or the best of a few on held-out training classes."""
     options = options_of(row, asked.scale, asked.data)
     if not chooses_weight(asked, row):
         return options
@@ -135,8 +136,9 @@ def settled(asked: Reproduction, row: Row, show: bool = True) -> TrainOptions:
 
 def chooses_weight(asked: Reproduction, row: Row) -> bool:
     """Whether a row's weight is left to held-out classes."""
-    free = options_of(row, asked.scale, asked.data).teacher not in ("none", "heads")
-    return asked.scale == "small" and "weight" not in row.changes and free
+    if asked.scale != "small":
+        return asked.scale == "paper" and row.searched
+    return "weight" not in row.changes and options_of(row, asked.scale, asked.data).teacher not in ("none", "heads")
 
 
 def _key(options: TrainOptions) -> str:
