@@ -18,7 +18,7 @@ from obdsd.training.runs import OF_THE_MACHINE, RunFolder
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 SCRATCH = ROOT / "study" / "out"
-POINTS = 15  # of a curve that a record keeps
+POINTS = 15  # of a curve that a record keeps, beside those that were scored
 OF_THE_PLACE = (*OF_THE_MACHINE, "data", "teacher_model")
 
 
@@ -63,7 +63,8 @@ def record_of(options: TrainOptions) -> dict[str, Any]:
     classes = result.pop("per_class")
     lines = RunFolder(folder).metrics()
     every = max(1, len(lines) // POINTS)
-    curve = [{name: line[name] for name in line if name not in ("seconds", "items_per_second")} for line in lines[every - 1 :: every]]
+    kept = [line for number, line in enumerate(lines, start=1) if number % every == 0 or "validation" in line]
+    curve = [{name: line[name] for name in line if name not in ("seconds", "items_per_second")} for line in kept]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     per_class = {"queries": classes["queries"], "recall": {"1": classes["recall"]["1"]}}
     return _rounded({"options": settings_of(options), "commit": commit, **result, "per_class": per_class, "curve": curve})
