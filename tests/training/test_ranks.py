@@ -116,6 +116,17 @@ def test_two_processes_come_to_the_same_metrics(tmp_path, two_epochs):
     assert json.loads((tmp_path / "both" / "result.json").read_text())["processes"] == 2
 
 
+def test_both_generations_are_trained_by_both_processes(features, tmp_path):
+    options = preset("ms+bar+obdp", features, **{**SMALL, "epochs": 2, "evaluate_every": 0})
+    alone = train(with_changes(options, out=tmp_path / "alone"), show=False)
+    with torchrun(*config(tmp_path, with_changes(options, out=tmp_path / "both"))) as process:
+        _, said = done(process)
+    assert "Traceback" not in said
+    first, second = (json.loads((tmp_path / "both" / part / "result.json").read_text()) for part in ("first", "."))
+    assert first["processes"] == second["processes"] == 2
+    close(alone.record, second)
+
+
 def with_changes(options, **changes):
     return replace(options, **{name: str(value) if isinstance(value, Path) else value for name, value in changes.items()})
 
