@@ -25,6 +25,8 @@ from obdsd.files import write_json
 from obdsd.models import Embedder
 from obdsd.settings import TrainOptions
 from study.plan import (
+    CURVES,
+    CURVES_REGIME,
     FOLDS,
     NOISE,
     NOISE_ROWS,
@@ -67,8 +69,7 @@ def main() -> None:
 
         return run_variants(features(), given.head, given.jobs)
     if given.step == "curves":
-        points = curve_points(features())
-        return run_all(dict(pair for name, options in points.items() for pair in on_folds(f"curves/{name}", options)), given.jobs)
+        return curves(given.jobs)
     if given.regime is None:
         parser.error(f"{given.step} needs a regime: {', '.join(REGIMES)}")
     rows = given.rows.split(",")
@@ -182,6 +183,15 @@ def noise(regime: str, seeds: int, jobs: int) -> None:
         for share in NOISE
         for row in NOISE_ROWS
     }
+    run_all(plan, jobs)
+
+
+def curves(jobs: int) -> None:
+    """Recall@1 over λ and over ω: the points that the search has not come by."""
+    regime, plan = REGIMES[CURVES_REGIME], {}
+    for axis in CURVES:
+        for (row, _), point in curve_points(axis).items():
+            plan |= dict(on_folds(_named(CURVES_REGIME, row, point), options_of(regime, row, features(), point)))
     run_all(plan, jobs)
 
 

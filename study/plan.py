@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -108,20 +107,15 @@ def seeds_of(row: str) -> Iterable[int]:
     return range(10 if row in MAIN else 5)
 
 
-CURVES: dict[str, dict[str, Any]] = {
-    "weight": {"rows": ("psd", "obd-sd", "mean-mix"), "values": (1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0), "fixed": {"omega": 0.3}},
-    "omega": {"rows": ("obd-sd", "mean-mix"), "values": (0.1, 0.3, 0.5, 0.7, 0.9, 0.99), "fixed": {"weight": 100.0}},
-}
-"""The supplement's curves, on held-out classes: 150 epochs, learning rate 1e-4."""
 CURVES_REGIME = "cub-linear-long"
+CURVES: dict[str, tuple[tuple[str, ...], tuple[float, ...]]] = {  # by axis: rows and values
+    "weight": (("psd", "obd-sd", "mean-mix"), (1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0)),
+    "omega": (("obd-sd", "mean-mix"), (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)),
+}
+"""The supplement's curves, around the point where the search of the regime begins, on held-out classes."""
 
 
-def curve_points(data: str) -> dict[str, TrainOptions]:
-    """Runs of both curves, by axis, row and value."""
-    common = {**REGIMES[CURVES_REGIME].common, "epochs": 150, "lr": 1e-4}
-    found = {}
-    for axis, curve in CURVES.items():
-        for row, value in itertools.product(curve["rows"], curve["values"]):
-            start, own = ROWS[row]
-            found[f"{axis}/{row}/{value:g}"] = preset(start, data, **{**common, **own, **curve["fixed"], axis: value})
-    return found
+def curve_points(axis: str) -> dict[tuple[str, float], Change]:
+    """Points of a curve by row and value; those that the search came by are among its records."""
+    rows, values = CURVES[axis]
+    return {(row, value): {**beginning(REGIMES[CURVES_REGIME], row), axis: value} for row in rows for value in values}

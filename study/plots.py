@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +14,8 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from study.plan import CURVES, FOLDS
-from study.records import ROOT, records
+from study.plan import CURVES, CURVES_REGIME, FOLDS, curve_points, name_of
+from study.records import RESULTS, ROOT, records
 from study.tables import Record, results_of
 
 IMAGES = ROOT / "docs" / "images"
@@ -31,8 +32,7 @@ SHOWN = tuple(STYLE)
 
 def draw_all() -> None:
     IMAGES.mkdir(exist_ok=True)
-    if records("curves"):
-        draw_curves()
+    draw_curves()
     for regime in ("cub-two-layer-long", "cub-linear-long"):
         if results_of(regime):
             draw_training(regime)
@@ -40,17 +40,20 @@ def draw_all() -> None:
 
 def draw_curves() -> None:
     """Recall@1 on held-out classes over λ and over ω: the supplement's two curves."""
-    found = records("curves")
+    found = records(f"{CURVES_REGIME}/search")
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True)
-    for panel, (axis, curve) in zip(axes, CURVES.items(), strict=True):
-        for row in curve["rows"]:
-            names = {value: [f"{axis}/{row}/{value:g}/fold-{fold}" for fold in range(len(FOLDS))] for value in curve["values"]}
-            done = {
-                value: [found[name]["scores"]["recall"]["1"] for name in both] for value, both in names.items() if found.keys() >= {*both}
-            }
+    plain = [record["scores"]["recall"]["1"] for name, record in found.items() if name.startswith("ms/")]
+    for panel, (axis, (rows, _)) in zip(axes, CURVES.items(), strict=True):
+        panel.axhline(100 * np.mean(plain), color=STYLE["ms"][0], linestyle="--", label="ms")
+        for row in rows:
+            done = {}
+            for (of, value), point in curve_points(axis).items():
+                names = [f"{row}/{name_of(point)}/fold-{fold}" for fold in range(len(FOLDS))]
+                if of == row and found.keys() >= {*names}:
+                    done[value] = 100 * np.mean([found[name]["scores"]["recall"]["1"] for name in names])
             colour, marker = STYLE[row]
-            panel.plot(list(done), [100 * np.mean(both) for both in done.values()], color=colour, marker=marker, label=row)
-        panel.set_xlabel({"weight": "λ (ω = 0.3)", "omega": "ω (λ = 100)"}[axis])
+            panel.plot(list(done), list(done.values()), color=colour, marker=marker, label=row)
+        panel.set_xlabel({"weight": "λ (ω = 0.3)", "omega": "ω (λ = 1000)"}[axis])
         panel.grid(alpha=0.3)
     axes[0].set_xscale("log")
     axes[0].set_ylabel("Recall@1, held-out classes, %")
@@ -59,24 +62,33 @@ def draw_curves() -> None:
 
 
 def draw_training(regime: str) -> None:
-    """Over the epochs of the test runs: geometry of the training set, entropy of the targets, the distillation's share of the gradient."""
-    results = results_of(regime)
-    panels: dict[str, Callable[[Any], float | None]] = {
-        "density": lambda point: point.get("train", {}).get("density"),
-        "spectral decay": lambda point: point.get("train", {}).get("spectral_decay"),
-        "entropy of the targets / log b": lambda point: point.get("distillation", {}).get("entropy"),
-        "distillation's share of the gradient": lambda point: point.get("distillation", {}).get("gradient_share"),
-    }
-    figure, axes = plt.subplots(1, 4, figsize=(15, 3.6))
-    for panel, (title, of) in zip(axes, panels.items(), strict=True):
+    """Over the epochs: Recall@1 on held-out classes; in the test runs the training set's geometry and what the distillation was."""
+    tested = {row: list(runs.values()) for row, runs in results_of(regime).items()}
+    panels: list[tuple[str, dict[str, list[Record]], Callable[[Any], float | None]]] = [
+        ("Recall@1, held-out classes", chosen_search(regime), lambda point: point.get("validation", {}).get("recall", {}).get("1")),
+        ("density", tested, lambda point: point.get("train", {}).get("density")),
+        ("spectral decay", tested, lambda point: point.get("train", {}).get("spectral_decay")),
+        ("entropy of the targets / log b", tested, lambda point: point.get("distillation", {}).get("entropy")),
+        ("distillation's share of the gradient", tested, lambda point: point.get("distillation", {}).get("gradient_share")),
+    ]
+    figure, axes = plt.subplots(1, len(panels), figsize=(18, 3.6))
+    for panel, (title, runs, of) in zip(axes, panels, strict=True):
         for row in SHOWN:
-            if row in results:
-                _draw_line(panel, row, list(results[row].values()), of)
+            if row in runs:
+                _draw_line(panel, row, runs[row], of)
         panel.set_title(title, fontsize=10)
         panel.set_xlabel("epoch")
         panel.grid(alpha=0.3)
     axes[0].legend(fontsize=8)
     _save(figure, f"training-{regime}")
+
+
+def chosen_search(regime: str) -> dict[str, list[Record]]:
+    """The runs on held-out classes with the settings that were chosen, by row."""
+    chosen = json.loads((RESULTS / regime / "chosen.json").read_text())
+    found = records(f"{regime}/search")
+    names = {row: [f"{row}/{name_of(entry['settings'])}/fold-{fold}" for fold in range(len(FOLDS))] for row, entry in chosen.items()}
+    return {row: [found[name] for name in both] for row, both in names.items()}
 
 
 def _draw_line(panel: Axes, row: str, runs: list[Record], of: Callable[[Any], float | None]) -> None:
