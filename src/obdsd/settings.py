@@ -321,7 +321,7 @@ class ReproduceOptions:
         seeds: How many seeds each row is trained with.
         only: One row of the table alone.
         out: The folder of all runs, results and tables; what is finished there is not run again.
-        jobs: Runs at a time, each in a process with its share of the cores; times are comparable with 1 only.
+        jobs: Runs at a time, each in a process with its share of the cores; times compare best with 1.
     """
 
     table: str | None = field(default=None, kw_only=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,8 @@ def train_first_generation(options: TrainOptions, path: Path, show: bool) -> Run
     first = RunFolder(path / "first")
     if not first.result_file.exists():
         begun = (first.path / "config.yaml").exists()
+        if show:
+            print(f"born again: the first generation, in {first.path}; it will teach the second", file=sys.stderr, flush=True)
         train(replace(options, teacher="none", reference=False, out=str(first.path), resume=begun), show=show)
     return first
 
