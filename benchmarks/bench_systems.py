@@ -1,0 +1,107 @@
+"""What a step of each system costs beside a step of the plain loss: a head on features, and a whole network."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import RESULTS, Comparison, Measurement, machine, measure
+from obdsd.presets import preset
+from obdsd.training.assembly import collection_of
+from obdsd.training.loop import Training
+from obdsd.training.runs import RunFolder
+
+SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "PSD": ("ms+psd", {}),
+    "PSD, memory teacher": ("ms+psd", {"teacher": "memory"}),
+    "PSD, EMA teacher": ("ms+psd", {"teacher": "ema"}),
+    "OBD-SD": ("ms+obd-sd", {}),
+    "OBD-SD, softmax form": ("ms+obd-sd-softmax", {}),
+    "mean mix (control)": ("ms+mean-mix", {}),
+    "global manifold": ("ms+global", {}),
+    "born again (second generation)": ("ms+bar", {}),
+    "S2SD, four heads": ("ms+s2sd-msd", {}),
+}
+HEAD = {"head": "two-layer", "hidden": 512}
+NETWORK = {"backbone": "tf_efficientnet_lite0", "weights": "none", "batchnorm": "frozen", "size": 32, "workers": 0}
+WIDTH, CLASSES, EACH = 1280, 100, 58  # as CUB's training half has
+
+
+def main() -> None:
+    print("\nSystems", flush=True)
+    with TemporaryDirectory() as folder:
+        settings = {"a head on features": (_rows(Path(folder)), HEAD), "a whole network, 32 px": ("glyphs", NETWORK)}
+        found = {name: _measured(data, common, Path(folder)) for name, (data, common) in settings.items()}
+    facts = machine()
+    lines = [
+        "# What a step costs",
+        f"Made by `python -m benchmarks systems`: {', '.join(f'{key} {value}' for key, value in facts.items())}. A step of each system and "
+        "one of Multi-Similarity alone take turns, batch 112; *relative* is the median of the paired ratios with its 95 % interval. *A "
+        "head on features*: 1,280 → 512 → 128, where the walk weighs most. *A whole network*: EfficientNet-Lite0, where the teacher's "
+        "forward pass does. Born again pays the first generation on top (+1); the global manifold its walk, spread over the steps of "
+        "an epoch.",
+        "",
+    ]
+    for name, rows in found.items():
+        lines += [
+            f"## {name.capitalize()}",
+            f"Multi-Similarity alone: {rows[0].ours_ms:.1f} ms.",
+            "",
+            "| system | step, ms | relative |",
+            "|---|---:|---|",
+        ]
+        lines += [f"| {row.name} | {row.peer_ms:.1f} | {row.faster:.2f} {row.spread} |" for row in rows] + [""]
+    RESULTS.mkdir(exist_ok=True)
+    record = {name: [vars(row) for row in rows] for name, rows in found.items()}
+    (RESULTS / "systems.json").write_text(json.dumps({"machine": facts, **record}, indent=2) + "\n")
+    (RESULTS / "systems.md").write_text("\n".join(lines).rstrip() + "\n")
+    print("\n".join(lines[3:]))
+
+
+def _rows(folder: Path) -> str:
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(2 * CLASSES), EACH)
+    rows = generator.standard_normal((2 * CLASSES, WIDTH))[labels] + 1.5 * generator.standard_normal((len(labels), WIDTH))
+    np.savez(folder / "rows.npz", embeddings=rows.astype(np.float32), labels=labels)
+    return str(folder / "rows.npz")
+
+
+def _measured(data: str, common: dict[str, Any], folder: Path) -> list[Measurement]:
+    plain, _ = _step(data, "ms", common, folder)
+    found = []
+    for name, (start, changes) in SYSTEMS.items():
+        if start == "ms+global" and data == "glyphs":
+            continue  # its epoch's walk needs the whole set embedded, which the head's row shows at CUB's size
+        step, more = _step(data, start, {**common, **changes}, folder)
+        row = measure(Comparison(name=name, ours=plain, peer=step, peer_name=name, rounds=8))
+        found.append(row if not more else _with(row, more))
+        print(f"  {name}: {found[-1].faster:.2f} {found[-1].spread}", flush=True)
+    return found
+
+
+def _step(data: str, name: str, changes: dict[str, Any], folder: Path) -> tuple[Callable[[], object], float]:
+    """A step in the middle of a training, always on the same batch; and milliseconds that an epoch's walk adds to each."""
+    options = preset(name, data, **{"epochs": 4, "reference": False, "device": "cpu", **changes})
+    training = Training(options, collection_of(options), RunFolder(folder / "unused"))
+    training.progress.epoch = 2
+    batch = next(training.batches.epoch(2))
+    began = time.perf_counter()
+    training._walk_the_training_set()
+    walk = 1e3 * (time.perf_counter() - began) / len(training.batches) if name == "ms+global" else 0.0
+    for _ in range(3):  # a memory that knows its rows, moments that exist
+        training._step(*batch)
+    return lambda: training._step(*batch), walk
+
+
+def _with(row: Measurement, milliseconds: float) -> Measurement:
+    """The same with so much more on every step."""
+    more = milliseconds / row.ours_ms
+    return Measurement(
+        **{**vars(row), "peer_ms": row.peer_ms + milliseconds, "faster": row.faster + more, "low": row.low + more, "high": row.high + more}
+    )
