@@ -76,6 +76,7 @@ class Run:
     neighbours: Neighbours  # of every item among the others
     local: Neighbours | None  # of a seeded crop of each item of `Content.local_queries`; None without images
     local_recall: float | None
+    positive: Neighbours | None = None  # (items, 1): the nearest other of the same class, at whatever rank; -1 if there is none
     right: NDArray[np.bool_]  # (items,): whether the nearest other is of the same class
     per_class: Sequence[float]  # Recall@1 of each class, in the order of `Content.classes`
     scores: Mapping[str, float]  # "Recall@1", "MAP@R", …
@@ -100,6 +101,7 @@ class Content:
     items: Sequence[Item]
     shown: NDArray[np.int64]  # items on the map
     local_queries: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    local_pictures: Sequence[bytes | None] = ()  # of the crops, as `local_queries`; without them the whole picture stands for its crop
     chosen_queries: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # asked for by --queries
     runs: Sequence[Run]
     commands: Sequence[str]  # that repeat it
