@@ -1,0 +1,136 @@
+// Plots other than the map. Colours come from the style sheet, so that both themes have their own.
+const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const series = index => css(`--series-${index % 8}`);
+const DASHES = ["solid", "dash", "dashdot", "longdash", "longdashdot"];
+const MARKS = ["circle", "diamond", "square", "triangle-up", "cross", "x", "star"];
+
+// Plotly reads tags in texts; names must be shown as they are.
+const plain = text => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+const short = (text, length) => plain(text.length > length ? `${text.slice(0, length - 1)}…` : text);
+
+function layout(x, y, more = {}) {
+  const axis = title => ({
+    title: { text: title, standoff: 8 }, gridcolor: css("--line"), linecolor: css("--line"), zeroline: false, automargin: true, ticks: "",
+  });
+  return {
+    autosize: true, height: 290, margin: { l: 52, r: 12, t: 8, b: 44 },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: css("--font"), size: 12, color: css("--ink") },
+    hoverlabel: { bgcolor: css("--paper"), bordercolor: css("--line"), font: { color: css("--ink"), family: css("--font") }, namelength: 40 },
+    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", bgcolor: "rgba(0,0,0,0)" },
+    showlegend: several, hovermode: "closest", ...more,
+    xaxis: { ...axis(x), ...more.xaxis }, yaxis: { ...axis(y), ...more.yaxis },
+  };
+}
+
+const CONFIG = { displaylogo: false, responsive: true, displayModeBar: false };
+
+function draw(id, traces, how, config = CONFIG) {
+  if ($(id)) return Plotly.react(id, traces, how, config);
+}
+
+function line(run, x, y, more = {}) {
+  const { label, colour, dash } = runs[run];
+  return {
+    type: "scatter", mode: "lines", name: short(label, 40), x, y,
+    line: { color: series(colour), dash: DASHES[dash % DASHES.length], width: 2 },
+    marker: { color: series(colour), symbol: MARKS[colour % MARKS.length], size: 6 }, ...more,
+  };
+}
+
+function drawCurves() {
+  numbers.curves.forEach((name, place) => {
+    const traces = runs.flatMap((run, index) => {
+      const curve = run.curves[name];
+      if (!curve) return [];
+      const mode = curve.length <= 40 ? "lines+markers" : "lines";
+      return [line(index, curve.map(point => point[0]), curve.map(point => point[1]), { mode, hovertemplate: "epoch %{x}: %{y:.4g}" })];
+    });
+    draw(`curve-${place}`, traces, layout("epoch", "", { xaxis: { rangemode: "tozero" } }));
+  });
+}
+
+function drawSpectrum() {
+  const traces = runs.map((run, index) => line(index, run.spectrum.map((_, i) => i + 1), run.spectrum, { hovertemplate: "direction %{x}: %{y:.3g}" }));
+  draw("spectrum", traces, layout("direction", "share", { yaxis: { type: "log", exponentformat: "power", dtick: 1 } }));
+}
+
+// Two lines a run: solid for pairs of one class, dotted for pairs of different classes; the legend names the run once.
+function pairLines(same, other, template) {
+  return compared().flatMap(run => [
+    line(run, ...same(runs[run]), { legendgroup: String(run), hovertemplate: `same class, ${template}` }),
+    line(run, ...other(runs[run]), { legendgroup: String(run), showlegend: false, hovertemplate: `different classes, ${template}` }),
+  ]).map((trace, index) => ({ ...trace, line: { ...trace.line, dash: index % 2 ? "dot" : "solid" } }));
+}
+
+function drawDistances() {
+  const centres = ({ edges, shares }) => [shares.map((_, i) => (edges[i] + edges[i + 1]) / 2), shares];
+  const traces = pairLines(run => centres(run.intra), run => centres(run.inter), "distance %{x:.2f}: %{y:.1%} of pairs");
+  draw("distances", traces, layout("cosine distance", "share of pairs", { yaxis: { tickformat: ".0%", rangemode: "tozero" } }));
+}
+
+function drawGradient() {
+  const of = kind => run => [run.gradient.cosine ?? [], run.gradient[kind] ?? []];
+  const traces = pairLines(of("positive"), of("negative"), "cosine %{x:.2f}: %{y:.1%}");
+  draw("gradient", traces, layout("cosine of the pair", "share of the gradient", { yaxis: { tickformat: ".0%", rangemode: "tozero" } }));
+}
+
+function drawPerClass() {
+  const order = classes.map((_, c) => c).sort((a, b) => runs[state.base].perClass[a] - runs[state.base].perClass[b] || a - b);
+  const x = order.map((_, place) => place);
+  const traces = [...new Set([state.base, state.ours])].map((run, place) => ({
+    type: "scatter", mode: "markers", name: short(runs[run].label, 40), x, y: order.map(c => runs[run].perClass[c]),
+    text: order.map(c => plain(classes[c])), hovertemplate: "%{text}: %{y:.1%}",
+    marker: { color: series(runs[run].colour), symbol: place ? "diamond" : several ? "circle-open" : "circle", size: 8, line: { width: place ? 0 : 2 } },
+  }));
+  const few = classes.length <= 24;
+  const ticks = few ? { tickvals: x, ticktext: order.map(c => short(classes[c], 16)), tickangle: -45 } : { showticklabels: false };
+  const title = few ? "" : `${classes.length} classes, hardest first`;
+  draw("per-class", traces, layout(title, "Recall@1", { xaxis: { ...ticks, showgrid: few }, yaxis: { tickformat: ".0%", range: [-0.04, 1.04] } }));
+}
+
+function drawCost() {
+  const parts = [["the rest of the step", cost => 1 - cost.teacher - cost.targets, 7], ["teacher", cost => cost.teacher, 0], ["targets", cost => cost.targets, 1]];
+  const traces = parts.map(([name, share, colour], place) => ({
+    type: "bar", orientation: "h", name, y: runs.map(run => short(run.label, 28)), x: runs.map(run => run.cost.seconds * share(run.cost)),
+    marker: { color: series(colour), pattern: { shape: ["", "/", "x"][place], fgcolor: css("--paper"), size: 5 } }, hovertemplate: "%{x:.3g} s",
+  }));
+  const height = 110 + 34 * runs.length;
+  draw("cost-plot", traces, layout("seconds per step", "", { barmode: "stack", showlegend: true, height, yaxis: { autorange: "reversed", showgrid: false } }));
+}
+
+// Rows of a matrix, its columns named by place and class so that each is its own.
+function matrix({ values }, size) {
+  const flat = unpack(values);
+  return Array.from({ length: size }, (_, row) => flat.slice(row * size, (row + 1) * size));
+}
+
+// From the least to nearly the greatest of the pairs of different items.
+function offDiagonal(rows) {
+  const values = rows.flatMap((row, i) => row.filter((value, j) => i !== j && value !== null)).sort((a, b) => a - b);
+  return values.length ? [values[0], values[Math.floor(0.99 * (values.length - 1))]] : [0, 1];
+}
+
+function drawMatrices(run = Number($("batch-run")?.value ?? 0)) {
+  const { matrices, classes: rows, batch } = runs[run].heatmaps;
+  $("batch-words").textContent = `${runs[run].label}: ${batch}, ${counted(rows.length, "item")} of ${counted(new Set(rows).size, "class", "classes")}.`;
+  const ticks = rows.map((name, i) => `${i + 1} ${plain(name)}`);
+  const edges = rows.map((name, i) => (i && name !== rows[i - 1] ? i - 0.5 : null)).filter(edge => edge !== null);
+  const border = { width: 0.7, color: "rgba(255,255,255,.55)" };
+  const end = rows.length - 0.5;
+  const shapes = edges.flatMap(edge => [
+    { type: "line", x0: edge, x1: edge, y0: -0.5, y1: end, line: border }, { type: "line", x0: -0.5, x1: end, y0: edge, y1: edge, line: border },
+  ]);
+  document.querySelectorAll("#matrices figure").forEach((figure, place) => {
+    const name = figure.querySelector(".plot").getAttribute("aria-label").replace(/, as a heat map$/, "");
+    const shownMatrix = matrices.find(matrix => matrix.name === name);
+    figure.hidden = !shownMatrix;
+    if (!shownMatrix) return;
+    const z = matrix(shownMatrix, rows.length), [zmin, zmax] = offDiagonal(z);
+    const axis = { showticklabels: false, showgrid: false, constrain: "domain" };
+    draw(`matrix-${place}`, [{
+      type: "heatmap", z, x: ticks, y: ticks, zmin, zmax, colorscale: "Cividis", hovertemplate: "%{y}<br>%{x}<br>%{z:.4g}<extra></extra>",
+      colorbar: { thickness: 10, outlinewidth: 0, len: 0.9, tickfont: { size: 11 }, nticks: 5 },
+    }], layout("", "", { height: 300, margin: { l: 4, r: 4, t: 4, b: 4 }, shapes, xaxis: axis, yaxis: { ...axis, autorange: "reversed", scaleanchor: "x" } }));
+  });
+}
