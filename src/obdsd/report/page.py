@@ -101,7 +101,7 @@ def duration(seconds: float) -> str:
     """As people say it.
 
     >>> [duration(seconds) for seconds in (0.0421, 1.5, 75, 7384)]
-    ['42 ms', '1.5 s', '1 min 15 s', '2 h 3 min']
+    ['42.1 ms', '1.5 s', '1 min 15 s', '2 h 3 min']
     """
     if seconds < 1:
         return f"{seconds * 1000:.3g} ms"

@@ -68,8 +68,8 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
 
 
 def curve_names(runs: Sequence[Run]) -> list[str]:
-    """All curves that any run has, in the order of their first appearance."""
-    return list(dict.fromkeys(name for run in runs for name in run.curves))
+    """All curves that any run has, parts of the loss first, else in the order of their first appearance."""
+    return sorted(dict.fromkeys(name for run in runs for name in run.curves), key=lambda name: not name.startswith("loss"))
 
 
 def pictures_json(content: Content) -> str:

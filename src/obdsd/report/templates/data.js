@@ -42,7 +42,7 @@ const runs = numbers.runs.map(run => ({
 }));
 
 const state = {
-  base: 0, ours: runs.length - 1, all: false, // of the runs
+  base: 0, ours: runs.length - 1, all: runs.length <= 4, // of the runs
   filter: "all", wanted: "", page: 0, item: null, // of the gallery
   picked: null, // class on the map
 };

@@ -81,7 +81,7 @@ function truth(item) {
   const known = ours().positive?.(item)[0];
   const other = known ?? { item: everything.find(each => each !== item && labels[each] === labels[item]), cosine: null };
   if (other.item === undefined) return element("p", { class: "note" }, "There is no other item of this class.");
-  return element("div", { class: "row truth" }, element("p", { class: "run" }, "Should have been found"), element("div", { class: "hits" }, hitButton(item, other, "=")));
+  return element("div", { class: "truth" }, element("p", { class: "run" }, "Should have been found"), element("div", { class: "hits" }, hitButton(item, other, "=")));
 }
 
 function card({ item, crop }) {
@@ -92,8 +92,8 @@ function card({ item, crop }) {
   return element("article", { class: "card", "data-query": item, "aria-label": `Query ${names[item]}, ${classes[label]}` },
     element("div", { class: "query" }, element("span", { class: "frame" }, thumb(item, crop)),
       element("p", {}, element("strong", {}, classes[label]), element("span", { class: "name" }, crop < 0 ? names[item] : `part of ${names[item]}`),
-        ...(change ? [element("span", { class: "change" }, change)] : []))),
-    element("div", { class: "rows" }, ...rows, ...(crop < 0 && !ours().right[item] && !base().right[item] ? [truth(item)] : [])));
+        ...(change ? [element("span", { class: "change" }, change)] : [])), ...(crop < 0 && !ours().right[item] && !base().right[item] ? [truth(item)] : [])),
+    element("div", { class: "rows" }, ...rows));
 }
 
 function showFilters() {

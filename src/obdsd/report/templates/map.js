@@ -28,7 +28,7 @@ function makeMaps() {
 function drawMaps() {
   const fresh = $("maps").dataset.runs !== compared().slice(0, MAPS).join();
   const size = shown.length > 3000 ? 5 : shown.length > 600 ? 6 : 8;
-  const axis = { showticklabels: false, showgrid: false, title: { text: "" }, showline: true, mirror: true };
+  const axis = { showticklabels: false, showgrid: false, title: { text: "" }, automargin: false, showline: true, mirror: true };
   makeMaps().forEach((run, place) => {
     const box = $(`map-${place}`);
     const picked = shown.map(item => state.picked === null || labels[item] === state.picked);
@@ -40,9 +40,9 @@ function drawMaps() {
       },
     };
     const how = layout("", "", {
-      height: null, margin: { l: 6, r: 6, t: 6, b: 6 }, showlegend: false, dragmode: "zoom", uirevision: "kept", xaxis: axis, yaxis: axis,
+      height: null, margin: { l: 2, r: 2, t: 30, b: 2 }, showlegend: false, uirevision: "kept", xaxis: axis, yaxis: axis,
     });
-    Plotly.react(box, [trace], how, { ...CONFIG, displayModeBar: true, scrollZoom: true, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] });
+    Plotly.react(box, [trace], how, { ...CONFIG, displayModeBar: true, modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]] });
     if (!fresh) return;
     box.on("plotly_hover", event => showTip(shown[event.points[0].pointNumber], event.event));
     box.on("plotly_unhover", hideTip);

@@ -1,6 +1,7 @@
 // Plots other than the map. Colours come from the style sheet, so that both themes have their own.
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const series = index => css(`--series-${index % 8}`);
+const byFinger = matchMedia("(pointer: coarse)").matches; // a finger on a plot scrolls the page
 const DASHES = ["solid", "dash", "dashdot", "longdash", "longdashdot"];
 const MARKS = ["circle", "diamond", "square", "triangle-up", "cross", "x", "star"];
 
@@ -18,7 +19,8 @@ function layout(x, y, more = {}) {
     font: { family: css("--font"), size: 12, color: css("--ink") },
     hoverlabel: { bgcolor: css("--paper"), bordercolor: css("--line"), font: { color: css("--ink"), family: css("--font") }, namelength: 40 },
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", bgcolor: "rgba(0,0,0,0)" },
-    showlegend: several, hovermode: "closest", ...more,
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--soft"), activecolor: css("--accent"), orientation: "h" },
+    showlegend: several, hovermode: "closest", dragmode: byFinger ? false : "zoom", ...more,
     xaxis: { ...axis(x), ...more.xaxis }, yaxis: { ...axis(y), ...more.yaxis },
   };
 }
@@ -52,7 +54,9 @@ function drawCurves() {
 
 function drawSpectrum() {
   const traces = runs.map((run, index) => line(index, run.spectrum.map((_, i) => i + 1), run.spectrum, { hovertemplate: "direction %{x}: %{y:.3g}" }));
-  draw("spectrum", traces, layout("direction", "share", { yaxis: { type: "log", exponentformat: "power", dtick: 1 } }));
+  const positive = runs.flatMap(run => run.spectrum.filter(value => value > 0));
+  const decades = Math.max(...positive) > 10 * Math.min(...positive);
+  draw("spectrum", traces, layout("direction", "share", { yaxis: { type: "log", tickformat: "~g", dtick: decades ? 1 : "D2" } }));
 }
 
 // Two lines a run: solid for pairs of one class, dotted for pairs of different classes; the legend names the run once.
@@ -93,7 +97,7 @@ function drawCost() {
   const parts = [["the rest of the step", cost => 1 - cost.teacher - cost.targets, 7], ["teacher", cost => cost.teacher, 0], ["targets", cost => cost.targets, 1]];
   const traces = parts.map(([name, share, colour], place) => ({
     type: "bar", orientation: "h", name, y: runs.map(run => short(run.label, 28)), x: runs.map(run => run.cost.seconds * share(run.cost)),
-    marker: { color: series(colour), pattern: { shape: ["", "/", "x"][place], fgcolor: css("--paper"), size: 5 } }, hovertemplate: "%{x:.3g} s",
+    marker: { color: series(colour), pattern: { shape: ["", "/", "x"][place], fillmode: "overlay", fgcolor: css("--paper"), fgopacity: 0.6, size: 7, solidity: 0.2 } }, hovertemplate: "%{x:.3g} s",
   }));
   const height = 110 + 34 * runs.length;
   draw("cost-plot", traces, layout("seconds per step", "", { barmode: "stack", showlegend: true, height, yaxis: { autorange: "reversed", showgrid: false } }));
@@ -127,7 +131,7 @@ function drawMatrices(run = Number($("batch-run")?.value ?? 0)) {
     figure.hidden = !shownMatrix;
     if (!shownMatrix) return;
     const z = matrix(shownMatrix, rows.length), [zmin, zmax] = offDiagonal(z);
-    const axis = { showticklabels: false, showgrid: false, constrain: "domain" };
+    const axis = { showticklabels: false, showgrid: false, automargin: false, constrain: "domain" };
     draw(`matrix-${place}`, [{
       type: "heatmap", z, x: ticks, y: ticks, zmin, zmax, colorscale: "Cividis", hovertemplate: "%{y}<br>%{x}<br>%{z:.4g}<extra></extra>",
       colorbar: { thickness: 10, outlinewidth: 0, len: 0.9, tickfont: { size: 11 }, nticks: 5 },
