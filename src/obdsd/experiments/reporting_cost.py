@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
 
 from obdsd.data import Part
 from obdsd.experiments.reporting_runs import Finished
@@ -97,7 +96,7 @@ class Step:
 def cost_of(run: Finished, model: Embedder, teacher: Teacher, part: Part, device: torch.device) -> Cost:
     """Medians over a few steps, after one that warms up and tells the memory."""
     step = Step(run, model, teacher, part, device)
-    memory = _peak_memory(lambda: step.learn(step.teach()), step, device)
+    memory = _peak_memory(step, device)
     timed: list[tuple[float, float, float]] = []
     while not timed or (len(timed) < STEPS and sum(map(sum, timed)) < SECONDS):
         taught, said = _seconds(step.teach, device)
@@ -128,21 +127,25 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _peak_memory(act: Callable[[], Any], step: Step, device: torch.device) -> float | None:
-    """MiB that a step holds at its peak: what was there, weights and batch, and what it allocates; on a GPU what the device says."""
+def _peak_memory(step: Step, device: torch.device) -> float:
+    """MiB that a step holds at its peak; without a GPU to ask: weights, their gradients and averages, the teacher, the batch, and what
+    the backward pass keeps of the forward pass."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-        act()
+        step.learn(step.teach())
         return torch.cuda.max_memory_allocated(device) / 2**20
-    if device.type != "cpu":
-        act()
-        return None
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-        act()
-    held = sum(tensor.nbytes for tensor in [*step.model.parameters(), *step.model.buffers(), *step.teacher.parameters(), step.inputs])
-    changes = sorted((event.time_range.start, event.cpu_memory_usage) for event in seen.events() if event.name == "[memory]")
-    now = peak = 0
-    for _, change in changes:
-        now += change
-        peak = max(peak, now)
-    return (held + peak) / 2**20
+    kept: dict[int, int] = {}  # bytes by storage: several tensors may share one
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        step.learn(step.teach())
+    trained = [*step.model.parameters(), *step.objective.parameters()]
+    averages = [value for state in step.optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
+    gradients = [parameter.grad for parameter in trained if parameter.grad is not None]
+    for tensor in [*trained, *step.model.buffers(), *averages, *gradients, *step.teacher.parameters(), *step.teacher.buffers(), step.inputs]:
+        keep(tensor)
+    return sum(kept.values()) / 2**20

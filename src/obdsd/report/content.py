@@ -41,7 +41,7 @@ class Geometry:
     spectrum: Sequence[float]  # singular values, descending, as shares of their sum
     intra: Histogram  # cosine distances inside classes
     inter: Histogram  # and between them
-    gradient: Mapping[str, Sequence[float]]  # by pair difficulty: "cosine" (bin centres), "positive", "negative": share of the gradient norm
+    gradient: Mapping[str, Sequence[float]]  # by pair difficulty: "cosine" (bin centres), "positive", "negative": share of the gradient norm; empty if nothing distils
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class Run:
     local_recall: float | None
     positive: Neighbours | None = None  # (items, 1): the nearest other of the same class, at whatever rank; -1 if there is none
     right: NDArray[np.bool_]  # (items,): whether the nearest other is of the same class
-    per_class: Sequence[float]  # Recall@1 of each class, in the order of `Content.classes`
+    per_class: Sequence[float]  # Recall@1 of each class, in the order of `Content.classes`; NaN for one that is not scored
     scores: Mapping[str, float]  # "Recall@1", "MAP@R", …
     geometry: Geometry
     heatmaps: Heatmaps
@@ -100,6 +100,7 @@ class Content:
     classes: Sequence[str]
     items: Sequence[Item]
     shown: NDArray[np.int64]  # items on the map
+    asking: NDArray[np.int64] | None = None  # items that are scored as queries (the others are found or only on the map); None: all
     local_queries: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     local_pictures: Sequence[bytes | None] = ()  # of the crops, as `local_queries`; without them the whole picture stands for its crop
     chosen_queries: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # asked for by --queries
