@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
@@ -83,11 +85,13 @@ def gather(
 
 def _maps(rows: Sequence[Rows], on_map: NDArray[np.int64], how: Projection, seed: int, show: Progress) -> list[NDArray[np.float32]]:
     """The first run's map, and those of the others from there."""
-    maps: list[NDArray[np.float32]] = []
-    for number, own in enumerate(rows):
-        show("map", number, len(rows))
-        maps.append(layout(own[on_map], how, seed, maps[0] if maps else None))
-    show("map", len(rows), len(rows))
+    show("map", 0, len(rows))
+    maps = [layout(rows[0][on_map], how, seed)]
+    show("map", 1, len(rows))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # each on one thread, for the same numbers each time
+        for own in pool.map(lambda other: layout(other[on_map], how, seed, maps[0]), rows[1:]):
+            maps.append(own)
+            show("map", len(maps), len(rows))
     return maps
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ from obdsd.training import assembly, systems
 from obdsd.training.batches import TrainingBatches
 from obdsd.training.gradient import ask, backward
 
-SECONDS = 2.0  # spent on steps of one run, but for the first two, which are always taken
+SECONDS = 1.0  # spent on steps of one run, but for the first two, which are always taken
 STEPS = 9  # at most
 
 
@@ -74,7 +75,7 @@ class Step:
             return self.objective(z, self.labels) + self.distill(z, said, 1.0)
 
         self.optimizer.zero_grad()
-        backward(self._forward, self.inputs, loss_of, self.options.micro_batch, lambda loss: loss.backward())
+        backward(self._forward, self.inputs, loss_of, self.options.micro_batch, Tensor.backward)
         self.optimizer.step()
 
     def _said(self) -> TeacherBatch:
@@ -100,8 +101,8 @@ def cost_of(run: Finished, model: Embedder, teacher: Teacher, part: Part, device
     timed: list[tuple[float, float, float]] = []
     while not timed or (len(timed) < STEPS and sum(map(sum, timed)) < SECONDS):
         taught, said = _seconds(step.teach, device)
-        refined, _ = _seconds(lambda said=said: step.refine(said), device)
-        learnt, _ = _seconds(lambda said=said: step.learn(said), device)  # refines too
+        refined, _ = _seconds(partial(step.refine, said), device)
+        learnt, _ = _seconds(partial(step.learn, said), device)  # refines too
         timed.append((taught, refined, learnt))
     teaching, refining, learning = (statistics.median(column) for column in zip(*timed, strict=True))
     whole = teaching + learning
@@ -146,6 +147,14 @@ def _peak_memory(step: Step, device: torch.device) -> float:
     trained = [*step.model.parameters(), *step.objective.parameters()]
     averages = [value for state in step.optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
     gradients = [parameter.grad for parameter in trained if parameter.grad is not None]
-    for tensor in [*trained, *step.model.buffers(), *averages, *gradients, *step.teacher.parameters(), *step.teacher.buffers(), step.inputs]:
+    for tensor in [
+        *trained,
+        *step.model.buffers(),
+        *averages,
+        *gradients,
+        *step.teacher.parameters(),
+        *step.teacher.buffers(),
+        step.inputs,
+    ]:
         keep(tensor)
     return sum(kept.values()) / 2**20

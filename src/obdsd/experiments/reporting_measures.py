@@ -138,9 +138,7 @@ def heatmaps_of(run: Finished, taught: Taught, who: str, class_names: Sequence[s
     )
 
 
-def geometry_of(
-    run: Finished, rows: NDArray[np.float32], labels: NDArray[np.int64], batches: Sequence[Taught], seed: int
-) -> Geometry:
+def geometry_of(run: Finished, rows: NDArray[np.float32], labels: NDArray[np.int64], batches: Sequence[Taught], seed: int) -> Geometry:
     """Of training items; the gradient's shares are those of the distillation in real batches, none where nothing distils."""
     edges = np.linspace(-1, 1, BINS + 1)
     values = singular_values(rows)

@@ -30,7 +30,8 @@ def neighbours_of(shown: Shown, rows: NDArray[np.float32]) -> Neighbours:
         found.append((numbers[indices], cosines))
     depth = min(indices.shape[1] for indices, _ in found)
     return Neighbours(
-        indices=np.concatenate([indices[:, :depth] for indices, _ in found]), cosines=np.concatenate([cosines[:, :depth] for _, cosines in found])
+        indices=np.concatenate([indices[:, :depth] for indices, _ in found]),
+        cosines=np.concatenate([cosines[:, :depth] for _, cosines in found]),
     )
 
 
@@ -64,9 +65,7 @@ def crops_search(
     return found, float(hits[counted].mean()) if counted.any() else 0.0
 
 
-def layout(
-    rows: NDArray[np.float32], how: Projection, seed: int, start: NDArray[np.float32] | None = None
-) -> NDArray[np.float32]:
+def layout(rows: NDArray[np.float32], how: Projection, seed: int, start: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
     """Places in two dimensions, the same for the same seed; from `start`, another run's places, so that maps resemble each other."""
     begin = _main_directions(rows) if start is None else start.astype(np.float64)
     if len(rows) < FEW:

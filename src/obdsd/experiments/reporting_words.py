@@ -63,7 +63,9 @@ def _minutes(run: Finished) -> str:
     return f"{run.result['seconds'] / 60:.1f}"
 
 
-def facts_of(runs: Sequence[Finished], collection: Collection, shown: Shown, preprocessing: Preprocessing | None, how: str) -> dict[str, str]:
+def facts_of(
+    runs: Sequence[Finished], collection: Collection, shown: Shown, preprocessing: Preprocessing | None, how: str
+) -> dict[str, str]:
     """What a reader must know of the data and of what the page shows of them."""
     options, things = runs[0].options, "images" if preprocessing else "embeddings"
     scored = {name: collection[name] for name in shown.parts if name != "train"}
@@ -81,8 +83,8 @@ def facts_of(runs: Sequence[Finished], collection: Collection, shown: Shown, pre
     }
     if shown.left_out:
         facts["shown"] = (
-            f"{sum(len(shown.parts[name]) for name in scored):,} of the scored items, whole classes drawn by a seed; neighbours are searched "
-            "among these, while scores are of all"
+            f"{sum(len(shown.parts[name]) for name in scored):,} of the scored items, whole classes drawn by a seed; neighbours are "
+            "searched among these, while scores are of all"
         )
     what = f"the first {TRAINING_CLASSES} training classes" if "train" in shown.parts else "the scored classes"
     together = "; each starts from the first run's, so that places can be compared" if len(runs) > 1 else ""
@@ -92,6 +94,7 @@ def facts_of(runs: Sequence[Finished], collection: Collection, shown: Shown, pre
 def commands_of(runs: Sequence[Finished], folders: Sequence[Path]) -> list[str]:
     """What repeats each run shown, and this page."""
     again = [
-        shlex.join(["obdsd", "train", "--config", str(run.folder.path / "config.yaml"), "--out", f"{run.folder.path}-again"]) for run in runs
+        shlex.join(["obdsd", "train", "--config", str(run.folder.path / "config.yaml"), "--out", f"{run.folder.path}-again"])
+        for run in runs
     ]
     return [*again, shlex.join(["obdsd", "report", *map(str, folders)])]

@@ -33,6 +33,8 @@ OWN_FILES = ("config.yaml", "*.json", "metrics.jsonl", "*.pt", "model.safetensor
 PACKAGES = ("obdsd", "torch", "timm", "pytorch-metric-learning", "lightning", "faiss-cpu", "numpy")
 OF_THE_MACHINE = ("out", "resume", "device", "workers", "logger", "checkpoint_minutes", "checkpoint_steps")
 """Options that may differ when a run goes on: they do not change what is computed, or only within rounding."""
+OF_THE_COMMAND = ("resume", "report")
+"""Options that are no part of a run: they are not kept with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +102,7 @@ class RunFolder:
         versions = {package: version(package) for package in PACKAGES}
         self.write("run.json", {"format": FORMAT, "versions": versions, "data": data, **here})
         with replacing(self.path / "config.yaml") as file:
-            settings = {name: value for name, value in dataclasses.asdict(options).items() if name != "resume"}
+            settings = {name: value for name, value in dataclasses.asdict(options).items() if name not in OF_THE_COMMAND}
             file.write(yaml.safe_dump(settings, sort_keys=False).encode())
 
     def _take(self) -> None:
@@ -122,7 +124,7 @@ class RunFolder:
     def _check_same(self, options: TrainOptions, data: dict[str, Any], here: dict[str, int]) -> list[str]:
         """Refuse another run; tell what makes this one differ by rounding."""
         before = read_mapping(self.path / "config.yaml")
-        now = {name: value for name, value in dataclasses.asdict(options).items() if name != "resume"}
+        now = {name: value for name, value in dataclasses.asdict(options).items() if name not in OF_THE_COMMAND}
         differ = sorted(before.keys() ^ now.keys())
         if differ:
             raise InputError(f"out={self.path} was begun by another version of obdsd (option {differ[0]}); finish it with that version")
