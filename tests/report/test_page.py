@@ -76,12 +76,29 @@ def test_no_field_of_the_content_is_html():
     tag = "<b onclick=alert(2)>&'\""
     made = made_content()
     runs = [
-        replace(run, name=tag, folder=tag, options={tag: tag, "seed": run.seed}, versions={tag: tag}, curves={tag: [(1, 1.0)]}, scores={tag: 1.0})
+        replace(
+            run,
+            name=tag,
+            folder=tag,
+            options={tag: tag, "seed": run.seed},
+            versions={tag: tag},
+            curves={tag: [(1, 1.0)]},
+            scores={tag: 1.0},
+        )
         for run in made.runs
     ]
     items = [replace(item, name=tag) for item in made.items]
     nasty = replace(
-        made, title=tag, words=[tag], header=[tag] * 5, rows=[[tag] * 5], caption=tag, facts={tag: tag}, commands=[tag], runs=runs, items=items
+        made,
+        title=tag,
+        words=[tag],
+        header=[tag] * 5,
+        rows=[[tag] * 5],
+        caption=tag,
+        facts={tag: tag},
+        commands=[tag],
+        runs=runs,
+        items=items,
     )
     page = Page(render(nasty))
     assert "b" not in {tag for tag, _ in page.elements}

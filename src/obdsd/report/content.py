@@ -41,7 +41,8 @@ class Geometry:
     spectrum: Sequence[float]  # singular values, descending, as shares of their sum
     intra: Histogram  # cosine distances inside classes
     inter: Histogram  # and between them
-    gradient: Mapping[str, Sequence[float]]  # by pair difficulty: "cosine" (bin centres), "positive", "negative": share of the gradient norm; empty if nothing distils
+    # by pair difficulty: "cosine" (bin centres), "positive", "negative": shares of the distillation's gradient; empty without one
+    gradient: Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +72,8 @@ class Run:
     name: str  # as it stands in the table
     seed: int
     folder: str
-    curves: Mapping[str, Sequence[tuple[int, float]]]  # "loss: base", "loss: distillation", "Recall@1, held-out", "density", …: (epoch, value)
+    # "loss: base", "loss: distillation", "Recall@1, held-out", "density", …: (epoch, value)
+    curves: Mapping[str, Sequence[tuple[int, float]]]
     map: NDArray[np.float32]  # (items shown on the map, 2)
     neighbours: Neighbours  # of every item among the others
     local: Neighbours | None  # of a seeded crop of each item of `Content.local_queries`; None without images

@@ -1,4 +1,4 @@
-"""The report as one self-contained page: words and tables stand in the HTML, numbers and pictures once as JSON, plots are drawn by the reader's browser."""
+"""The report as one self-contained page: words and tables in its HTML, numbers and pictures once as JSON, plots drawn by the browser."""
 
 from __future__ import annotations
 
@@ -13,24 +13,30 @@ from obdsd.report.payload import compressed, curve_names, numbers_json, pictures
 
 SCRIPTS = ("data.js", "plots.js", "map.js", "gallery.js", "start.js")  # one after the other, in one scope
 
-CURVES = (  # a word of a curve's name: what one sees, and which direction is better; the first that fits
-    ("distill", "How far the student still is from the teacher's targets. It is weighted more and more where there is a ramp. Lower is closer."),
+CURVES = (  # part of a curve's name: what one sees, and which direction is better; the first that fits
+    ("share of the distillation", "How much of the gradient comes from the teacher. Near 0 it changes nothing, near 1 it decides alone."),
+    ("distill", "How far the student still is from the teacher's targets, with its weight in the loss. Lower is closer."),
     ("loss", "What training makes small. Lower is better, but only the scores tell how well unseen classes are found."),
     ("recall", "Share of queries whose nearest other item has the same class. Higher is better."),
     ("map@r", "How far up all items of the query's class are in its list. Higher is better."),
-    ("density", "Distance inside classes over distance between them. Higher means that classes keep more of their variety, which helps unseen classes."),
+    (
+        "density",
+        "Distance inside classes over distance between them. Higher: classes keep more of their variety, which helps unseen classes.",
+    ),
     ("spectral", "How unevenly the embedding uses its directions. Lower means more directions in use."),
-    ("rate", "How large the optimiser's steps are."),
 )
+ALONE = "The teacher's similarities, each row made a distribution (PSD). Every pair is judged on its own."
+DIFFUSED = "The same after diffusion over the batch (OBD-SD): pairs joined through others that both resemble become brighter."
+SOFTENED = "Targets softened without looking at the graph. What diffusion shows beyond this comes from the manifold."
 MATRICES = (  # the same for a batch's matrices
     ("teacher", "How similar the teacher finds each pair. Blocks on the diagonal are pairs of one class."),
     ("student", "How similar the trained model finds each pair. It should resemble the targets that it was taught."),
-    ("control", "Targets softened without looking at the graph. What diffusion shows beyond this comes from the manifold."),
-    ("diffus", "The teacher's similarities after diffusion over the batch (OBD-SD): pairs joined through others that both resemble become brighter."),
-    ("obd", "The teacher's similarities after diffusion over the batch (OBD-SD): pairs joined through others that both resemble become brighter."),
-    ("pair", "The teacher's similarities, each row made a distribution (PSD). Every pair is judged on its own."),
-    ("psd", "The teacher's similarities, each row made a distribution (PSD). Every pair is judged on its own."),
-    ("mix", "Targets softened without looking at the graph. What diffusion shows beyond this comes from the manifold."),
+    ("control", SOFTENED),
+    ("mix", SOFTENED),
+    ("diffus", DIFFUSED),
+    ("obd", DIFFUSED),
+    ("pair", ALONE),
+    ("psd", ALONE),
 )
 
 
@@ -38,21 +44,25 @@ def render(content: Content) -> str:
     """The page as text: opens from the disk, asks no host for anything, and is the same for the same content."""
     labels = run_labels(content.runs)
     differing, common = split_options(content.runs)
-    return _environment().get_template("page.html").render(
-        content=content,
-        labels=labels,
-        curves=[(name, explanation(name, CURVES)) for name in curve_names(content.runs)],
-        matrices=[(name, explanation(name, MATRICES)) for name in matrix_names(content.runs)],
-        differing=differing,
-        common=common,
-        versions=version_rows(content.runs),
-        score_names=list(dict.fromkeys(name for run in content.runs for name in run.scores)),
-        has_memory=any(run.cost.memory_mib is not None for run in content.runs),
-        numbers=numbers_json(content),
-        pictures=pictures_json(content),
-        plotly=_plotly(),
-        style=_source("style.css"),
-        script="\n".join(map(_source, SCRIPTS)),
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            content=content,
+            labels=labels,
+            curves=[(name, explanation(name, CURVES)) for name in curve_names(content.runs)],
+            matrices=[(name, explanation(name, MATRICES)) for name in matrix_names(content.runs)],
+            differing=differing,
+            common=common,
+            versions=version_rows(content.runs),
+            score_names=list(dict.fromkeys(name for run in content.runs for name in run.scores)),
+            has_memory=any(run.cost.memory_mib is not None for run in content.runs),
+            numbers=numbers_json(content),
+            pictures=pictures_json(content),
+            plotly=_plotly(),
+            style=_source("style.css"),
+            script="\n".join(map(_source, SCRIPTS)),
+        )
     )
 
 
@@ -88,7 +98,9 @@ def split_options(runs: Sequence[Run]) -> tuple[list[tuple[str, list[str]]], lis
     tables = [dict(flat(run.options)) for run in runs]
     names = list(dict.fromkeys(name for table in tables for name in table))
     rows = [(name, [table.get(name, "–") for table in tables]) for name in names]
-    return [(name, values) for name, values in rows if len(set(values)) > 1], [(name, values[0]) for name, values in rows if len(set(values)) == 1]
+    return [(name, values) for name, values in rows if len(set(values)) > 1], [
+        (name, values[0]) for name, values in rows if len(set(values)) == 1
+    ]
 
 
 def version_rows(runs: Sequence[Run]) -> list[tuple[str, str]]:

@@ -92,6 +92,7 @@ def numbers_json(content: Content) -> str:
             "labels": pack_indices(np.array([item.label for item in content.items], np.int64)),
             "names": [item.name for item in content.items],
             "shown": pack_indices(content.shown),
+            "asking": pack_indices(np.arange(len(content.items)) if content.asking is None else content.asking),
             "local": pack_indices(content.local_queries),
             "crops": len(content.local_pictures) > 0,
             "chosen": pack_indices(content.chosen_queries),

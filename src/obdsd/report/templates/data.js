@@ -33,7 +33,7 @@ function found(packed) {
 
 const numbers = read("numbers"), pictures = read("pictures");
 const classes = numbers.classes, names = numbers.names, labels = unpack(numbers.labels);
-const shown = unpack(numbers.shown), local = unpack(numbers.local), chosen = unpack(numbers.chosen);
+const shown = unpack(numbers.shown), asking = unpack(numbers.asking), local = unpack(numbers.local), chosen = unpack(numbers.chosen);
 const runs = numbers.runs.map(run => ({
   ...run,
   x: unpack(run.x), y: unpack(run.y),

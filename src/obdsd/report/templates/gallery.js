@@ -1,7 +1,6 @@
 // The retrieval gallery: which queries, in which order, and a card for each.
 const EACH_PAGE = 12;
 const IMPROVED = 10; // classes
-const everything = labels.map((_, item) => item);
 const ours = () => runs[state.ours], base = () => runs[state.base];
 
 // Cosine of the nearest other of the class; where only the best found are known and none is of the class, it is below the last of them.
@@ -11,8 +10,8 @@ function positiveCosine(run, item) {
 }
 
 function crossView() {
-  const cosines = everything.map(item => positiveCosine(base(), item));
-  const order = everything.filter(item => cosines[item] < Infinity).sort((a, b) => cosines[a] - cosines[b] || a - b);
+  const cosines = new Map(asking.map(item => [item, positiveCosine(base(), item)]));
+  const order = asking.filter(item => cosines.get(item) < Infinity).sort((a, b) => cosines.get(a) - cosines.get(b) || a - b);
   return order.slice(0, Math.max(EACH_PAGE, Math.ceil(order.length / 10)));
 }
 
@@ -22,17 +21,17 @@ function gains() {
 
 function improved() {
   const best = gains().filter(({ gain }) => gain > 0).sort((a, b) => b.gain - a.gain || a.label - b.label).slice(0, IMPROVED);
-  return best.flatMap(({ label }) => everything.filter(item => labels[item] === label));
+  return best.flatMap(({ label }) => asking.filter(item => labels[item] === label));
 }
 
 const FILTERS = [
-  { key: "all", name: "All", words: () => "Every item as a query, in the order of the data.", queries: () => everything },
+  { key: "all", name: "All", words: () => "All queries, in the order of the data.", queries: () => asking },
   { key: "wins", name: "Wins", pair: true, words: () => `Only ${ours().label} finds the right class first; ${base().label} does not.`,
-    queries: () => everything.filter(item => ours().right[item] && !base().right[item]) },
+    queries: () => asking.filter(item => ours().right[item] && !base().right[item]) },
   { key: "losses", name: "Losses", pair: true, words: () => `Only ${base().label} finds the right class first; ${ours().label} does not.`,
-    queries: () => everything.filter(item => base().right[item] && !ours().right[item]) },
+    queries: () => asking.filter(item => base().right[item] && !ours().right[item]) },
   { key: "wrong", name: several ? "Both wrong" : "Wrong", words: () => "Failure cases: the nearest item is of another class. Beside them, an item that should have been found.",
-    queries: () => everything.filter(item => !ours().right[item] && !base().right[item]) },
+    queries: () => asking.filter(item => !ours().right[item] && !base().right[item]) },
   { key: "improved", name: "Most improved classes", pair: true, queries: improved,
     words: () => `Queries of the ${IMPROVED} classes whose Recall@1 rises most from ${base().label} to ${ours().label}, the largest rise first.` },
   { key: "cross", name: "Cross-view", queries: crossView,
@@ -78,9 +77,9 @@ function runRow(run, query, hits) {
 
 // An item that should have been found: the nearest of the class where it is known, else the first.
 function truth(item) {
-  const known = ours().positive?.(item)[0];
-  const other = known ?? { item: everything.find(each => each !== item && labels[each] === labels[item]), cosine: null };
-  if (other.item === undefined) return element("p", { class: "note" }, "There is no other item of this class.");
+  const first = { item: labels.findIndex((label, each) => each !== item && label === labels[item]), cosine: null };
+  const other = ours().positive ? ours().positive(item)[0] : first;
+  if (!other || other.item < 0) return element("p", { class: "note" }, "There is no other item of this class.");
   return element("div", { class: "truth" }, element("p", { class: "run" }, "Should have been found"), element("div", { class: "hits" }, hitButton(item, other, "=")));
 }
 

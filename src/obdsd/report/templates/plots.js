@@ -61,7 +61,7 @@ function drawSpectrum() {
 
 // Two lines a run: solid for pairs of one class, dotted for pairs of different classes; the legend names the run once.
 function pairLines(same, other, template) {
-  return compared().flatMap(run => [
+  return compared().filter(run => same(runs[run])[0].length).flatMap(run => [
     line(run, ...same(runs[run]), { legendgroup: String(run), hovertemplate: `same class, ${template}` }),
     line(run, ...other(runs[run]), { legendgroup: String(run), showlegend: false, hovertemplate: `different classes, ${template}` }),
   ]).map((trace, index) => ({ ...trace, line: { ...trace.line, dash: index % 2 ? "dot" : "solid" } }));
@@ -76,20 +76,22 @@ function drawDistances() {
 function drawGradient() {
   const of = kind => run => [run.gradient.cosine ?? [], run.gradient[kind] ?? []];
   const traces = pairLines(of("positive"), of("negative"), "cosine %{x:.2f}: %{y:.1%}");
+  $("gradient-words").hidden = traces.length > 0;
   draw("gradient", traces, layout("cosine of the pair", "share of the gradient", { yaxis: { tickformat: ".0%", rangemode: "tozero" } }));
 }
 
 function drawPerClass() {
-  const order = classes.map((_, c) => c).sort((a, b) => runs[state.base].perClass[a] - runs[state.base].perClass[b] || a - b);
+  const recall = runs[state.base].perClass; // none for classes that are on the map but not scored
+  const order = classes.map((_, c) => c).filter(c => recall[c] !== null).sort((a, b) => recall[a] - recall[b] || a - b);
   const x = order.map((_, place) => place);
   const traces = [...new Set([state.base, state.ours])].map((run, place) => ({
     type: "scatter", mode: "markers", name: short(runs[run].label, 40), x, y: order.map(c => runs[run].perClass[c]),
     text: order.map(c => plain(classes[c])), hovertemplate: "%{text}: %{y:.1%}",
     marker: { color: series(runs[run].colour), symbol: place ? "diamond" : several ? "circle-open" : "circle", size: 8, line: { width: place ? 0 : 2 } },
   }));
-  const few = classes.length <= 24;
+  const few = order.length <= 24;
   const ticks = few ? { tickvals: x, ticktext: order.map(c => short(classes[c], 16)), tickangle: -45 } : { showticklabels: false };
-  const title = few ? "" : `${classes.length} classes, hardest first`;
+  const title = few ? "" : `${order.length} classes, hardest first`;
   draw("per-class", traces, layout(title, "Recall@1", { xaxis: { ...ticks, showgrid: few }, yaxis: { tickformat: ".0%", range: [-0.04, 1.04] } }));
 }
 
