@@ -33,9 +33,7 @@ def as_shipped():
 def pytest_unconfigure(config: pytest.Config) -> None:
     """The last lines name the tests that had no browser to run in."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    skipped = (
-        [report for report in reporter.stats.get("skipped", []) if "tests/report/test_browser.py" in report.nodeid] if reporter else []
-    )
+    skipped = [report for report in reporter.stats.get("skipped", []) if "tests/report/test_browser" in report.nodeid] if reporter else []
     for report in skipped:
         reporter.write_line(f"skipped: {report.nodeid}")
     if skipped:

@@ -1,46 +1,10 @@
 """The page in a real browser, from the disk, without a network: what a reader sees and does."""
 
-import io
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from PIL import Image
 
-from obdsd.report.page import render
-from tests.report.made_content import NASTY, made_content
-
-CONTENT = made_content()
-LABELS = np.array([item.label for item in CONTENT.items])
-BASE, OURS = CONTENT.runs
-
-
-@pytest.fixture(scope="module")
-def opened(browser, tmp_path_factory):
-    """Opens a content's page, and notes what should not happen: messages, errors, dialogs, requests."""
-    contexts = []
-
-    def open_page(content=CONTENT, *, width=1280, height=900, before="", **settings):
-        file = tmp_path_factory.mktemp("page") / "report.html"
-        file.write_text(render(content), encoding="utf-8")
-        context = browser.new_context(viewport={"width": width, "height": height}, offline=True, reduced_motion="reduce", **settings)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(60_000)
-        page.trouble = []
-        page.on("console", lambda message: page.trouble.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: page.trouble.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: (page.trouble.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        page.on("request", lambda request: request.url.startswith(("file:", "data:", "blob:")) or page.trouble.append(request.url))
-        if before:
-            page.add_init_script(before)
-        page.goto(file.as_uri())
-        page.wait_for_selector("html[data-ready=yes], #trouble:not([hidden])", state="attached")
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
+from tests.report.made_content import NASTY
+from tests.report.reading import BASE, CONTENT, LABELS, OURS, colours, expected, lonely, point, queries
 
 
 @pytest.fixture(scope="module")
@@ -56,42 +20,6 @@ def page(shared):
     shared.click("[data-filter=all]")
     yield shared
     assert shared.trouble == []
-
-
-def queries(page) -> list[int]:
-    """All queries of the gallery as it stands, page after page."""
-    found = []
-    while True:
-        found += page.eval_on_selector_all(".card", "cards => cards.map(card => Number(card.dataset.query))")
-        if not page.is_visible("#next") or page.is_disabled("#next"):
-            return found
-        page.click("#next")
-
-
-def point(page, plot: str, place: int) -> tuple[float, float]:
-    """Where on the screen a point of a plot is."""
-    page.locator(f"#{plot}").scroll_into_view_if_needed()
-    x, y = page.evaluate(
-        """([plot, place]) => { const box = document.getElementById(plot), edge = box.getBoundingClientRect();
-        const { xaxis, yaxis } = box._fullLayout;
-        return [edge.x + xaxis._offset + xaxis.d2p(box.data[0].x[place]), edge.y + yaxis._offset + yaxis.d2p(box.data[0].y[place])]; }""",
-        [plot, place],
-    )
-    return x, y
-
-
-def lonely(run) -> int:
-    """The item farthest from all others on a map: no other mark hides it."""
-    distances = np.linalg.norm(run.map[:, None] - run.map, axis=2) + 1e9 * np.eye(len(run.map))
-    return int(distances.min(axis=1).argmax())
-
-
-def colours(picture: bytes) -> np.ndarray:
-    return np.asarray(Image.open(io.BytesIO(picture)).convert("RGB")).reshape(-1, 3).astype(int)
-
-
-def overflow(page) -> int:
-    return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
 def test_first_screen_tells_the_result(page):
@@ -140,23 +68,6 @@ def test_pointing_at_a_mark_shows_its_picture_and_a_click_opens_its_neighbours(p
 def test_a_found_item_searches_in_its_turn(page):
     page.locator(".rows .hit").first.click()
     assert queries(page) == [BASE.neighbours.indices[0, 0]]
-
-
-def expected(name: str) -> list[int]:
-    """The queries of each filter, from the content alone."""
-    gain = np.array(OURS.per_class) - np.array(BASE.per_class)
-    best = [label for label in np.argsort(-gain, kind="stable") if gain[label] > 0][:10]
-    hardest = np.argsort(BASE.positive.cosines[:, 0], kind="stable")
-    return {
-        "all": list(range(len(LABELS))),
-        "wins": np.flatnonzero(OURS.right & ~BASE.right).tolist(),
-        "losses": np.flatnonzero(BASE.right & ~OURS.right).tolist(),
-        "wrong": np.flatnonzero(~BASE.right & ~OURS.right).tolist(),
-        "improved": [int(item) for label in best for item in np.flatnonzero(LABELS == label)],
-        "cross": hardest[:12].tolist(),
-        "local": CONTENT.local_queries.tolist(),
-        "chosen": CONTENT.chosen_queries.tolist(),
-    }[name]
 
 
 @pytest.mark.parametrize("name", ["all", "wins", "losses", "wrong", "improved", "cross", "local", "chosen"])
@@ -303,90 +214,3 @@ def test_everything_operable_has_a_name(page):
     assert nameless == 0
     assert page.get_attribute("#status", "aria-live") == "polite"
     assert page.eval_on_selector_all(".plot", "plots => plots.every(plot => plot.getAttribute('aria-label'))")
-
-
-@pytest.mark.parametrize(
-    "names", [("alone",), ("Multi-similarity", "with OBD-SD"), ("a rather long name of a baseline method", "with PSD", "with OBD-SD")]
-)
-def test_narrow_layout_holds(opened, names):
-    page = opened(made_content(names=names), width=360, height=740, has_touch=True)
-    for name in ("all", "wrong", "local", "cross"):
-        page.click(f"[data-filter={name}]")
-        assert overflow(page) <= 0
-    wide = """() => [...document.querySelectorAll('main *')].filter(each => !each.closest('.scroll') && !each.closest('svg')
-        && each.getClientRects().length && each.getBoundingClientRect().right > 361).map(each => each.outerHTML.slice(0, 90))"""
-    assert page.evaluate(wide) == []
-    assert page.trouble == []
-
-
-def test_dark_where_the_reader_asks_for_it(opened):
-    page = opened(color_scheme="dark")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 26)"
-    page.click("#theme")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(247, 247, 245)"
-
-
-def test_without_images_ids_are_shown(opened):
-    page = opened(made_content(images=False))
-    assert page.locator("main img").count() == 0
-    assert page.inner_text(".query .id >> nth=0") == CONTENT.items[0].name
-    assert page.locator("[data-filter=local]").count() == 0
-    assert page.trouble == []
-
-
-def test_only_scored_items_ask_and_only_their_classes_have_a_recall(opened):
-    asking = np.flatnonzero(LABELS < 9)
-    runs = [
-        replace(run, per_class=[*run.per_class[:9], *[float("nan")] * 3], positive=None, geometry=replace(run.geometry, gradient={}))
-        for run in CONTENT.runs
-    ]
-    page = opened(replace(CONTENT, asking=asking, runs=runs))
-    for name in ("wins", "losses", "wrong"):
-        page.click(f"[data-filter={name}]")
-        assert queries(page) == [item for item in expected(name) if LABELS[item] < 9]
-        example = page.locator(".truth .hit").first
-        assert name != "wrong" or example.get_attribute("data-item") in (
-            str(item) for item in np.flatnonzero(LABELS == LABELS[expected(name)[0]])
-        )
-    page.click("[data-filter=cross]")
-    assert len(queries(page)) == 12
-    assert set(LABELS[queries(page)]) <= set(range(9))
-    assert page.evaluate("document.getElementById('per-class').data[0].x.length") == 9
-    assert page.is_visible("#gradient-words")
-    assert page.trouble == []
-
-
-def test_one_run_has_nothing_to_compare(opened):
-    content = made_content(names=("alone",))
-    page = opened(content)
-    keys = page.eval_on_selector_all("[data-filter]", "buttons => buttons.map(button => button.dataset.filter)")
-    assert keys == ["all", "wrong", "cross", "local", "chosen"]
-    page.click("[data-filter=wrong]")
-    assert queries(page) == np.flatnonzero(~content.runs[0].right).tolist()
-    assert page.locator(".maps .plot").count() == 1
-    assert page.trouble == []
-
-
-def test_all_of_three_runs_or_the_two_compared(opened):
-    page = opened(made_content(names=("one", "two", "three")))
-    assert page.locator(".maps .plot").count() == 3
-    assert page.locator(".card").first.locator(".row").count() == 3
-    page.uncheck("#all-runs")
-    assert page.eval_on_selector_all(".maps h3", "titles => titles.map(title => title.textContent)") == ["one", "three"]
-    assert page.locator(".card").first.locator(".row").count() == 2
-    assert page.trouble == []
-
-
-def test_without_webgl_the_map_is_drawn_all_the_same(opened):
-    none = "const get = HTMLCanvasElement.prototype.getContext; HTMLCanvasElement.prototype.getContext = function (kind, ...more) "
-    page = opened(before=none + "{ return kind.includes('webgl') ? null : get.call(this, kind, ...more); };")
-    assert page.locator("#map-0 .scatterlayer .point").count() == len(LABELS)
-    assert page.trouble == []
-
-
-def test_an_old_browser_still_has_tables_and_gallery(opened):
-    page = opened(before="delete window.DecompressionStream;")
-    assert "this browser is from before 2023" in page.inner_text("#trouble")
-    assert len(page.trouble) == 1
-    page.click("[data-filter=losses]")
-    assert queries(page) == expected("losses")
