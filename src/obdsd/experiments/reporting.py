@@ -20,7 +20,7 @@ from obdsd.experiments.reporting_items import Shown, choose_items, read_queries
 from obdsd.experiments.reporting_measures import curves_of, geometry_of, heatmaps_of, sample_of, taught_batches, teacher_of_last_epoch
 from obdsd.experiments.reporting_runs import Finished, open_collection, open_runs
 from obdsd.experiments.reporting_search import Projection, check_projection, crops_search, layout, neighbours_of, positives_of
-from obdsd.experiments.reporting_views import Rows, Views, views_of
+from obdsd.experiments.reporting_views import Rows, Views, known_rows, views_of
 from obdsd.experiments.reporting_words import commands_of, facts_of, headline_of, headline_of_runs
 from obdsd.models import Embedder
 from obdsd.models.devices import choose_device
@@ -56,7 +56,8 @@ def gather(
     shown = choose_items(collection, score, points, asked, seed)
     models = [Embedder.load(run.folder.path / "model").to(where) for run in runs]
     training = sample_of(collection["train"], seed)
-    views = views_of(models, shown, training, seed, where, show)
+    known = [known_rows(collection, run.folder.rows()) for run in runs]
+    views = views_of(models, known, shown, training, seed, where, show)
     on_map = np.concatenate([shown.numbers(part) for part in shown.parts if (part == "train") == (points == "train")])
     maps = _maps(views.rows, on_map, map, seed, show)
     found = []

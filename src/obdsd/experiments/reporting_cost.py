@@ -41,11 +41,12 @@ class Step:
         self.device, self.teacher = device, teacher
         self.model = copy.deepcopy(model).train()
         self.objective: Objective | S2SD = systems.objective_of(run.options, len(part.class_names), self.model).to(device)
-        self.distill: SelfDistillation = systems.distillation_of(run.options)
+        few = min(run.options.neighbours, run.options.batch_size - 1)
+        self.distill: SelfDistillation = systems.distillation_of(replace(run.options, neighbours=few))
         self.optimizer = assembly.optimizer_of(run.options, self.model, self.objective)
         batches = TrainingBatches(replace(run.options, workers=0), part, self.model)
         self.inputs, self.labels, self.indices = (values.to(device) for values in next(batches.epoch(run.last_epoch)))
-        if isinstance(self.distill.targets, GlobalDiffusion):  # walked once an epoch, which is no part of a step
+        if isinstance(self.distill.targets, GlobalDiffusion):  # the walk is taken once an epoch, no part of a step: a short one will do
             self.distill.targets.fit(self._said().embeddings)
 
     def teach(self) -> TeacherBatch | None:

@@ -113,7 +113,7 @@ def taught_batches(run: Finished, model: Embedder, teacher: Teacher, part: Part,
     for inputs, labels, indices in islice(batches.epoch(run.last_epoch), number):
         said = ask(teacher, inputs.to(device), indices.to(device), run.options.micro_batch)
         chunk = run.options.micro_batch or len(inputs)
-        student = torch.cat([model(part.to(device)) for part in torch.split(inputs, chunk)])
+        student = torch.cat([model(some.to(device)) for some in torch.split(inputs, chunk)])
         known = torch.ones(len(labels), dtype=torch.bool) if said.known is None else said.known.cpu()
         found.append(Taught(student=student.float().cpu()[known], teacher=said.embeddings.float().cpu()[known], labels=labels[known]))
     return found
@@ -149,15 +149,14 @@ def geometry_of(run: Finished, rows: NDArray[np.float32], labels: NDArray[np.int
 
 def _gradient(run: Finished, batches: Sequence[Taught], edges: NDArray[np.float64]) -> dict[str, list[float]]:
     options = run.options
-    if options.teacher in ("none", "heads") or options.targets not in ALONE:
+    own = all(torch.allclose(batch.student, batch.teacher, atol=1e-5) for batch in batches)  # its teacher is gone
+    if own or options.teacher in ("none", "heads") or options.targets not in ALONE:
         return {}
     refine, shares = systems.targets_of(options), []
     for batch in batches:
         targets = refine(batch.teacher, options.temperature)
         shares.append(gradient_shares(batch.student, targets, batch.labels, edges, options.temperature))
     mean = Shares(*(np.mean(side, axis=0) for side in zip(*shares, strict=True)))
-    if not np.isfinite(mean.positive).all():  # the teacher is the student: nothing pulls
-        return {}
     return {
         "cosine": ((edges[:-1] + edges[1:]) / 2).tolist(),
         "positive": mean.positive.tolist(),

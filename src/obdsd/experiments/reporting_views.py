@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from obdsd.data import Part
+from obdsd.data import Collection, Part
 from obdsd.data.loading import loader_workers
 from obdsd.data.transforms import evaluation_transform
 from obdsd.evaluation.embedding import Labelled, embed
@@ -21,6 +21,7 @@ from obdsd.models import Embedder
 from obdsd.options import Preprocessing
 
 Rows = NDArray[np.float32]
+Known = Mapping[str, Mapping[int, Rows]]  # of a part by name, the row of the item at a position of the collection
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -35,25 +36,46 @@ class Views:
     crops: Sequence[Rows]
 
 
-def views_of(models: Sequence[Embedder], shown: Shown, training: Part, seed: int, device: torch.device, show: Progress) -> Views:
+def views_of(
+    models: Sequence[Embedder], known: Sequence[Known], shown: Shown, training: Part, seed: int, device: torch.device, show: Progress
+) -> Views:
+    """`known` says of each model what it made of parts, if that was kept; the rest is embedded now."""
     parts = list(shown.parts.values())
     total = sum(map(len, parts))
     advance = _counter("pictures", total, show)
     small = [picture for part in parts for picture in pictures_of(part, advance)]
-    advance = _counter("embedding", (total + len(training)) * len(_alike(models)), show)
-    by_part = [embed_with(models, _prepared(part), loader_workers(None, part), device, advance) for part in parts]
+    advance = _counter("embedding", (total + len(training)) * len(models), show)
+    by_part = [rows_with(models, known, name, part, device, advance) for name, part in shown.parts.items()]
     rows = [np.concatenate(own) for own in zip(*by_part, strict=True)]
-    training_rows = embed_with(models, _prepared(training), loader_workers(None, training), device, advance)
+    training_rows = rows_with(models, known, "train", training, device, advance)
     queries, crop_pictures, crops = np.empty(0, dtype=np.int64), [], []
     if small[0] is not None:
         numbers = shown.numbers(shown.asking)
         queries = np.sort(np.random.default_rng(seed).permutation(numbers)[:CROPS])
         part = parts[0].take(queries - numbers[0])
         workers = loader_workers(None, part)
-        advance = _counter("crops", len(part) * (1 + len(_alike(models))), show)
+        advance = _counter("crops", len(part) * (1 + len(models)), show)
         crop_pictures = pictures(Crops(part, seed, thumbnail), workers, advance)
         crops = embed_with(models, lambda transform: Crops(part, seed, transform), workers, device, advance)
     return Views(pictures=small, rows=rows, training=training_rows, queries=queries, crop_pictures=crop_pictures, crops=crops)
+
+
+def known_rows(collection: Collection, kept: Mapping[str, Rows]) -> Known:
+    """Rows of whole parts by the position of each item."""
+    return {name: dict(zip(collection[name].positions.tolist(), rows, strict=True)) for name, rows in kept.items()}
+
+
+def rows_with(
+    models: Sequence[Embedder], known: Sequence[Known], name: str, part: Part, device: torch.device, advance: Callable[[int], None]
+) -> list[Rows]:
+    """Each model's rows of some items of a part: those that were kept, else by the model."""
+    found = {place: np.stack([own[name][position] for position in part.positions]) for place, own in enumerate(known) if name in own}
+    advance(len(found) * len(part))
+    left = [place for place in range(len(models)) if place not in found]
+    if left:
+        fresh = embed_with([models[place] for place in left], _prepared(part), loader_workers(None, part), device, advance)
+        found |= dict(zip(left, fresh, strict=True))
+    return [found[place] for place in range(len(models))]
 
 
 class Several(nn.Module):
@@ -79,7 +101,8 @@ def embed_with(
     for preprocessing, places in _alike(models):
         together = [models[place] for place in places]
         transform = None if preprocessing is None else evaluation_transform(preprocessing)
-        rows = embed(Several(together), items(transform), batch_size=256, workers=workers, device=device, advance=advance)
+        model, told = Several(together), _times(len(together), advance)
+        rows = embed(model, items(transform), batch_size=256, workers=workers, device=device, advance=told)
         ends = np.cumsum([model.dim for model in together])[:-1]
         found |= {place: np.ascontiguousarray(own) for place, own in zip(places, np.split(rows, ends, axis=1), strict=True)}
     return [found[place] for place in range(len(models))]
@@ -89,6 +112,10 @@ def _alike(models: Sequence[Embedder]) -> list[tuple[Preprocessing | None, list[
     """Places of the models by how they want an image prepared."""
     kinds = list(dict.fromkeys(model.preprocessing for model in models))
     return [(kind, [place for place, model in enumerate(models) if model.preprocessing == kind]) for kind in kinds]
+
+
+def _times(number: int, advance: Callable[[int], None]) -> Callable[[int], None]:
+    return lambda count: advance(number * count)
 
 
 def _prepared(part: Part) -> Callable[[Any], Labelled]:
