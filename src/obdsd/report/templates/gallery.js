@@ -41,20 +41,31 @@ const FILTERS = [
       .map(run => `${runs[run].label} ${percent(runs[run].localRecall)}`).join(", ")}. Higher is better.` },
   { key: "chosen", name: "Chosen", queries: () => chosen, hidden: () => !chosen.length, words: () => "The queries that were asked for when this page was made." },
 ];
+const asked = new Map(); // the queries of a filter for the runs compared: thousands are sorted once
+function queriesOf(filter) {
+  const key = [filter.key, state.base, state.ours].join();
+  if (!asked.has(key)) asked.set(key, filter.queries());
+  return asked.get(key);
+}
 const offered = () => FILTERS.filter(filter => !(filter.pair && !several) && !filter.hidden?.());
 const filterNow = () => FILTERS.find(filter => filter.key === state.filter);
 
 // Queries as {item, crop}: crop is the place among the local queries, or -1 for the whole item.
 function wantedQueries() {
   if (state.item !== null) return [{ item: state.item, crop: -1 }];
-  const asked = filterNow().queries().map((item, place) => ({ item, crop: state.filter === "local" ? place : -1 }));
+  const all = queriesOf(filterNow()).map((item, place) => ({ item, crop: state.filter === "local" ? place : -1 }));
   const wanted = state.wanted.trim().toLowerCase();
-  return wanted ? asked.filter(({ item }) => classes[labels[item]].toLowerCase().includes(wanted)) : asked;
+  return wanted ? all.filter(({ item }) => classes[labels[item]].toLowerCase().includes(wanted)) : all;
+}
+
+// A long name breaks after its signs rather than anywhere.
+function breakable(name) {
+  return name.split(/(?<=[/_.\- ])/).flatMap(part => [part, document.createElement("wbr")]);
 }
 
 function thumb(item, crop = -1) {
   const picture = pictureOf(item, crop);
-  return picture ? element("img", { src: picture, alt: "" }) : element("span", { class: "id" }, names[item]);
+  return picture ? element("img", { src: picture, alt: "" }) : element("span", { class: "id" }, element("span", {}, ...breakable(names[item])));
 }
 
 function hitButton(query, { item, cosine }, mark = "") {
@@ -98,7 +109,7 @@ function card({ item, crop }) {
 function showFilters() {
   $("filters").replaceChildren(...offered().map(filter => element("button", {
     type: "button", "data-filter": filter.key, "aria-pressed": String(state.item === null && filter.key === state.filter), onclick: () => choose({ filter: filter.key }),
-  }, filter.name, element("span", { class: "count" }, filter.queries().length.toLocaleString("en")))));
+  }, filter.name, element("span", { class: "count" }, queriesOf(filter).length.toLocaleString("en")))));
 }
 
 function showGallery() {

@@ -87,7 +87,7 @@ function drawPerClass() {
   const traces = [...new Set([state.base, state.ours])].map((run, place) => ({
     type: "scatter", mode: "markers", name: short(runs[run].label, 40), x, y: order.map(c => runs[run].perClass[c]),
     text: order.map(c => plain(classes[c])), hovertemplate: "%{text}: %{y:.1%}",
-    marker: { color: series(runs[run].colour), symbol: place ? "diamond" : several ? "circle-open" : "circle", size: 8, line: { width: place ? 0 : 2 } },
+    marker: { color: series(runs[run].colour), symbol: place ? "diamond" : several ? "circle-open" : "circle", size: order.length > 50 ? 6 : 8, line: { width: place ? 0 : 2 } },
   }));
   const few = order.length <= 24;
   const ticks = few ? { tickvals: x, ticktext: order.map(c => short(classes[c], 16)), tickangle: -45 } : { showticklabels: false };
