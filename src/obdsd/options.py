@@ -136,6 +136,8 @@ class ReportOptions:
         map: How the embedding map is drawn; umap needs pip install 'obdsd[umap]'.
         points: What is on the map, the scored classes or the first 20 training classes as in the paper.
         queries: A text file of item names, one a line, that the gallery shows first.
+        pictures: The images that an embeddings file was made of, as a collection whose items have the same names, such as
+            cub200:PATH or glyphs; default the data's own images, if they are images.
         seed: Of the map, of the crops that search, and of the classes left out where there are too many for a page.
         device: Where the models run, such as cpu or cuda:0; auto takes the accelerator if there is one.
     """
@@ -145,6 +147,7 @@ class ReportOptions:
     map: Literal["tsne", "umap"] = "tsne"
     points: Literal["test", "train"] = "test"
     queries: str | None = None
+    pictures: str | None = None
     seed: int = 0
     device: str = "auto"
 

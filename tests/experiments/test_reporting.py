@@ -239,6 +239,33 @@ def test_rows_of_a_file_have_no_pictures(content):
     assert content.items[0].name.startswith("row ")
 
 
+def test_rows_may_borrow_the_pictures_of_what_they_were_made_of(photographs, pictured, tmp_path):
+    collection = open_data(f"folder:{photographs / 'images'}")
+    generator = np.random.default_rng(0)
+    parts = list(collection.parts.values())
+    names = np.array([part.name(i) for part in parts for i in range(len(part))])
+    labels = np.array([part.class_names[label] for part in parts for label in part.labels])
+    splits = np.repeat(list(collection.parts), [len(part) for part in parts])
+    order = generator.permutation(len(names))
+    file = tmp_path / "x.npz"
+    np.savez(
+        file,
+        embeddings=generator.standard_normal((len(names), 9)).astype(np.float32),
+        labels=labels[order],
+        split=splits[order],
+        names=names[order],
+    )
+    train(preset("ms", str(file), **{**SMALL, "batch_size": 8}, out=str(tmp_path / "run")), show=False)
+    found = gather([tmp_path / "run"], pictures=f"folder:{photographs / 'images'}", device="cpu")
+    expected = {item.name: item.picture for item in pictured.items}
+    assert {item.name: item.picture for item in found.items} == expected
+    assert found.runs[0].local is None
+    with pytest.raises(InputError, match=r"pictures=glyphs: has no item of the name 'class .*'; give the images that were embedded"):
+        gather([tmp_path / "run"], pictures="glyphs", device="cpu")
+    with pytest.raises(InputError, match=r"pictures=.*x.npz: holds embeddings, no images; give the images that were embedded"):
+        gather([tmp_path / "run"], pictures=str(file), device="cpu")
+
+
 def test_pictures_are_small_and_show_the_item(photographs, pictured):
     part = open_data(f"folder:{photographs / 'images'}")["test"]
     for index, item in enumerate(pictured.items):

@@ -23,6 +23,7 @@ def run(options: ReportOptions) -> None:
         map=options.map,
         points=options.points,
         queries=None if options.queries is None else Path(options.queries).expanduser(),
+        pictures=options.pictures,
         seed=options.seed,
         device=options.device,
     )

@@ -32,6 +32,7 @@ def gather(
     folders: Sequence[Path],
     *,
     queries: Path | None = None,
+    pictures: str | None = None,
     map: Projection = "tsne",
     points: Literal["test", "train"] = "test",
     seed: int = 0,
@@ -43,6 +44,7 @@ def gather(
     Args:
         folders: Run folders, or one comparison's. The first run is the baseline of the others.
         queries: A text file of item names, one a line, that the reader wants to see.
+        pictures: The images that an embeddings file was made of, as a collection of the same names; by default the data's own.
         map: How the map is drawn.
         points: What is on it, the scored classes or the first 20 training classes as in the paper.
         seed: Of the map, of the crops, and of what is left out if there are too many items.
@@ -57,7 +59,7 @@ def gather(
     models = [Embedder.load(run.folder.path / "model").to(where) for run in runs]
     training = sample_of(collection["train"], seed)
     known = [known_rows(collection, run.folder.rows()) for run in runs]
-    views = views_of(models, known, shown, training, seed, where, show)
+    views = views_of(models, known, shown, training, pictures, seed, where, show)
     on_map = np.concatenate([shown.numbers(part) for part in shown.parts if (part == "train") == (points == "train")])
     maps = _maps(views.rows, on_map, map, seed, show)
     found = []

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from obdsd.data import Collection, Part
+from obdsd.data import Collection, Part, open_data
 from obdsd.data.loading import loader_workers
 from obdsd.errors import InputError
 from obdsd.evaluation.embedding import Labelled
@@ -162,6 +162,22 @@ def pictures(items: Labelled, workers: int, advance: Callable[[int], None]) -> l
         found += small
         advance(len(small))
     return found
+
+
+def pictures_by_name(source: str, names: Sequence[str], advance: Callable[[int], None]) -> list[bytes | None]:
+    """Pictures of items that are rows, from a collection of the images that the rows were made of: by their names."""
+    collection = open_data(source)
+    if collection.kind != "images":
+        raise InputError(f"pictures={source}: holds {collection.kind}, no images; give the images that were embedded")
+    found: dict[str, bytes | None] = {}
+    wanted = set(names)
+    for part in collection.parts.values():
+        chosen = {index: name for index in range(len(part)) if (name := part.name(index)) in wanted}
+        if chosen:
+            found |= dict(zip(chosen.values(), pictures_of(part.take(np.array(list(chosen))), advance), strict=True))
+    if not found:
+        raise InputError(f"pictures={source}: has no item of the name {names[0]!r}; give the images that were embedded")
+    return [found.get(name) for name in names]
 
 
 def pictures_of(part: Part, advance: Callable[[int], None]) -> list[bytes | None]:

@@ -149,9 +149,10 @@ def geometry_of(run: Finished, rows: NDArray[np.float32], labels: NDArray[np.int
 
 def _gradient(run: Finished, batches: Sequence[Taught], edges: NDArray[np.float64]) -> dict[str, list[float]]:
     options = run.options
-    own = all(torch.allclose(batch.student, batch.teacher, atol=1e-5) for batch in batches)  # its teacher is gone
-    if own or options.teacher in ("none", "heads") or options.targets not in ALONE:
+    if options.teacher in ("none", "heads") or options.targets not in ALONE:
         return {}
+    if all(batch.student.shape == batch.teacher.shape and torch.allclose(batch.student, batch.teacher, atol=1e-5) for batch in batches):
+        return {}  # its teacher is gone, and the model would teach itself
     refine, shares = systems.targets_of(options), []
     for batch in batches:
         targets = refine(batch.teacher, options.temperature)

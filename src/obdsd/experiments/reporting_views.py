@@ -16,7 +16,7 @@ from obdsd.data.loading import loader_workers
 from obdsd.data.transforms import evaluation_transform
 from obdsd.evaluation.embedding import Labelled, embed
 from obdsd.evaluation.scores import Progress
-from obdsd.experiments.reporting_items import CROPS, Crops, Shown, pictures, pictures_of, thumbnail
+from obdsd.experiments.reporting_items import CROPS, Crops, Shown, pictures, pictures_by_name, pictures_of, thumbnail
 from obdsd.models import Embedder
 from obdsd.options import Preprocessing
 
@@ -37,19 +37,29 @@ class Views:
 
 
 def views_of(
-    models: Sequence[Embedder], known: Sequence[Known], shown: Shown, training: Part, seed: int, device: torch.device, show: Progress
+    models: Sequence[Embedder],
+    known: Sequence[Known],
+    shown: Shown,
+    training: Part,
+    pictures_from: str | None,
+    seed: int,
+    device: torch.device,
+    show: Progress,
 ) -> Views:
     """`known` says of each model what it made of parts, if that was kept; the rest is embedded now."""
     parts = list(shown.parts.values())
     total = sum(map(len, parts))
     advance = _counter("pictures", total, show)
-    small = [picture for part in parts for picture in pictures_of(part, advance)]
+    if pictures_from is None:
+        small = [picture for part in parts for picture in pictures_of(part, advance)]
+    else:
+        small = pictures_by_name(pictures_from, shown.names, advance)
     advance = _counter("embedding", (total + len(training)) * len(models), show)
     by_part = [rows_with(models, known, name, part, device, advance) for name, part in shown.parts.items()]
     rows = [np.concatenate(own) for own in zip(*by_part, strict=True)]
     training_rows = rows_with(models, known, "train", training, device, advance)
     queries, crop_pictures, crops = np.empty(0, dtype=np.int64), [], []
-    if small[0] is not None:
+    if all(model.preprocessing is not None for model in models):
         numbers = shown.numbers(shown.asking)
         queries = np.sort(np.random.default_rng(seed).permutation(numbers)[:CROPS])
         part = parts[0].take(queries - numbers[0])
