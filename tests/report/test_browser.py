@@ -163,6 +163,17 @@ def test_batch_matrices_are_those_of_the_chosen_run(page):
         assert page.inner_text("#batch-words").startswith(f"{run.name}: epoch 3, batch 1, 24 items of 3 classes")
 
 
+def test_refined_targets_can_be_seen_as_what_the_diffusion_changes(page):
+    page.select_option("#batch-run", "1")
+    page.check("#difference")
+    matrices = OURS.heatmaps.matrices
+    change = matrices["diffused targets (OBD-SD)"] - matrices["pairwise targets (PSD)"]
+    assert np.allclose(page.evaluate("document.getElementById('matrix-2').data[0].z"), change, atol=3e-5)
+    assert np.allclose(page.evaluate("document.getElementById('matrix-1').data[0].z"), matrices["pairwise targets (PSD)"], atol=3e-5)
+    page.uncheck("#difference")
+    assert page.evaluate("document.getElementById('matrix-2').data[0].colorscale") == "Cividis"
+
+
 def test_theme_button_turns_page_and_plots(page):
     def look():
         ink = page.evaluate("document.getElementById('curve-0').layout.font.color")

@@ -11,7 +11,7 @@ from plotly.offline import get_plotlyjs
 from obdsd.report.content import Content, Run
 from obdsd.report.payload import compressed, curve_names, numbers_json, pictures_json, run_labels
 
-SCRIPTS = ("data.js", "plots.js", "map.js", "gallery.js", "start.js")  # one after the other, in one scope
+SCRIPTS = ("data.js", "plots.js", "batch.js", "map.js", "gallery.js", "start.js")  # one after the other, in one scope
 
 CURVES = (  # part of a curve's name: what one sees, and which direction is better; the first that fits
     ("share of the distillation", "How much of the gradient comes from the teacher. Near 0 it changes nothing, near 1 it decides alone."),
@@ -51,7 +51,7 @@ def render(content: Content) -> str:
             content=content,
             labels=labels,
             curves=[(name, explanation(name, CURVES)) for name in curve_names(content.runs)],
-            matrices=[(name, explanation(name, MATRICES)) for name in matrix_names(content.runs)],
+            matrices=[(name, matrix_kind(name), explanation(name, MATRICES)) for name in matrix_names(content.runs)],
             differing=differing,
             common=common,
             versions=version_rows(content.runs),
@@ -78,6 +78,15 @@ def explanation(name: str, table: Sequence[tuple[str, str]]) -> str:
 def matrix_names(runs: Sequence[Run]) -> list[str]:
     """All matrices that any run has, in the order of their first appearance."""
     return list(dict.fromkeys(name for run in runs for name in run.heatmaps.matrices))
+
+
+def matrix_kind(name: str) -> str:
+    """Whether a matrix holds targets without diffusion, targets refined from those, or similarities.
+
+    >>> [matrix_kind(name) for name in ("targets, PSD", "targets, OBD-SD", "student similarity")]
+    ['alone', 'refined', '']
+    """
+    return {ALONE: "alone", DIFFUSED: "refined", SOFTENED: "refined"}.get(explanation(name, MATRICES), "")
 
 
 def flat(options: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -48,7 +48,8 @@ function drawCurves() {
       const mode = curve.length <= 40 ? "lines+markers" : "lines";
       return [line(index, curve.map(point => point[0]), curve.map(point => point[1]), { mode, hovertemplate: "epoch %{x}: %{y:.4g}" })];
     });
-    draw(`curve-${place}`, traces, layout("epoch", "", { xaxis: { rangemode: "tozero" } }));
+    const last = Math.max(...traces.flatMap(trace => trace.x));
+    draw(`curve-${place}`, traces, layout("epoch", "", { xaxis: { rangemode: "tozero", tickformat: "d", dtick: last <= 10 ? 1 : null } }));
   });
 }
 
@@ -67,17 +68,24 @@ function pairLines(same, other, template) {
   ]).map((trace, index) => ({ ...trace, line: { ...trace.line, dash: index % 2 ? "dot" : "solid" } }));
 }
 
+// Where there is anything to see.
+function span(traces) {
+  const most = Math.max(...traces.flatMap(trace => trace.y));
+  const there = traces.flatMap(trace => trace.x.filter((_, i) => trace.y[i] > 0.002 * most));
+  return there.length ? [Math.min(...there), Math.max(...there)] : null;
+}
+
 function drawDistances() {
   const centres = ({ edges, shares }) => [shares.map((_, i) => (edges[i] + edges[i + 1]) / 2), shares];
   const traces = pairLines(run => centres(run.intra), run => centres(run.inter), "distance %{x:.2f}: %{y:.1%} of pairs");
-  draw("distances", traces, layout("cosine distance", "share of pairs", { yaxis: { tickformat: ".0%", rangemode: "tozero" } }));
+  draw("distances", traces, layout("cosine distance", "share of pairs", { xaxis: { range: span(traces) }, yaxis: { tickformat: ".0%", rangemode: "tozero" } }));
 }
 
 function drawGradient() {
   const of = kind => run => [run.gradient.cosine ?? [], run.gradient[kind] ?? []];
   const traces = pairLines(of("positive"), of("negative"), "cosine %{x:.2f}: %{y:.1%}");
   $("gradient-words").hidden = traces.length > 0;
-  draw("gradient", traces, layout("cosine of the pair", "share of the gradient", { yaxis: { tickformat: ".0%", rangemode: "tozero" } }));
+  draw("gradient", traces, layout("cosine of the pair", "share of the gradient", { xaxis: { range: span(traces) }, yaxis: { tickformat: ".0%", rangemode: "tozero" } }));
 }
 
 function drawPerClass() {
@@ -89,10 +97,11 @@ function drawPerClass() {
     text: order.map(c => plain(classes[c])), hovertemplate: "%{text}: %{y:.1%}",
     marker: { color: series(runs[run].colour), symbol: place ? "diamond" : several ? "circle-open" : "circle", size: order.length > 50 ? 6 : 8, line: { width: place ? 0 : 2 } },
   }));
+  const most = Math.max(...traces.flatMap(trace => trace.y)) || 1;
   const few = order.length <= 24;
   const ticks = few ? { tickvals: x, ticktext: order.map(c => short(classes[c], 16)), tickangle: -45 } : { showticklabels: false };
   const title = few ? "" : `${order.length} classes, hardest first`;
-  draw("per-class", traces, layout(title, "Recall@1", { xaxis: { ...ticks, showgrid: few }, yaxis: { tickformat: ".0%", range: [-0.04, 1.04] } }));
+  draw("per-class", traces, layout(title, "Recall@1", { xaxis: { ...ticks, showgrid: few }, yaxis: { tickformat: ".0%", range: [-0.04 * most, 1.06 * most] } }));
 }
 
 function drawCost() {
@@ -103,40 +112,4 @@ function drawCost() {
   }));
   const height = 110 + 34 * runs.length;
   draw("cost-plot", traces, layout("seconds per step", "", { barmode: "stack", showlegend: true, height, yaxis: { autorange: "reversed", showgrid: false } }));
-}
-
-// Rows of a matrix, its columns named by place and class so that each is its own.
-function matrix({ values }, size) {
-  const flat = unpack(values);
-  return Array.from({ length: size }, (_, row) => flat.slice(row * size, (row + 1) * size));
-}
-
-// From the least to nearly the greatest of the pairs of different items.
-function offDiagonal(rows) {
-  const values = rows.flatMap((row, i) => row.filter((value, j) => i !== j && value !== null)).sort((a, b) => a - b);
-  return values.length ? [values[0], values[Math.floor(0.99 * (values.length - 1))]] : [0, 1];
-}
-
-function drawMatrices(run = Number($("batch-run")?.value ?? 0)) {
-  const { matrices, classes: rows, batch } = runs[run].heatmaps;
-  $("batch-words").textContent = `${runs[run].label}: ${batch}, ${counted(rows.length, "item")} of ${counted(new Set(rows).size, "class", "classes")}.`;
-  const ticks = rows.map((name, i) => `${i + 1} ${plain(name)}`);
-  const edges = rows.map((name, i) => (i && name !== rows[i - 1] ? i - 0.5 : null)).filter(edge => edge !== null);
-  const border = { width: 0.7, color: "rgba(255,255,255,.55)" };
-  const end = rows.length - 0.5;
-  const shapes = edges.flatMap(edge => [
-    { type: "line", x0: edge, x1: edge, y0: -0.5, y1: end, line: border }, { type: "line", x0: -0.5, x1: end, y0: edge, y1: edge, line: border },
-  ]);
-  document.querySelectorAll("#matrices figure").forEach((figure, place) => {
-    const name = figure.querySelector(".plot").getAttribute("aria-label").replace(/, as a heat map$/, "");
-    const shownMatrix = matrices.find(matrix => matrix.name === name);
-    figure.hidden = !shownMatrix;
-    if (!shownMatrix) return;
-    const z = matrix(shownMatrix, rows.length), [zmin, zmax] = offDiagonal(z);
-    const axis = { showticklabels: false, showgrid: false, automargin: false, constrain: "domain" };
-    draw(`matrix-${place}`, [{
-      type: "heatmap", z, x: ticks, y: ticks, zmin, zmax, colorscale: "Cividis", hovertemplate: "%{y}<br>%{x}<br>%{z:.4g}<extra></extra>",
-      colorbar: { thickness: 10, outlinewidth: 0, len: 0.9, tickfont: { size: 11 }, nticks: 5 },
-    }], layout("", "", { height: 300, margin: { l: 4, r: 4, t: 4, b: 4 }, shapes, xaxis: axis, yaxis: { ...axis, autorange: "reversed", scaleanchor: "x" } }));
-  });
 }

@@ -43,6 +43,7 @@ if (several) {
   $("compare").addEventListener("submit", event => event.preventDefault());
   $("batch-run").addEventListener("change", () => window.Plotly && drawMatrices());
 }
+$("difference")?.addEventListener("change", () => window.Plotly && drawMatrices());
 
 $("class-names").replaceChildren(...classes.map(name => element("option", { value: name })));
 $("class-search").addEventListener("input", event => choose({ wanted: event.target.value }));
