@@ -20,7 +20,7 @@ BIRDS = (
     "Black-footed Albatross",
     "Owl",
     "Snipe\u2028</script>",
-    "Kite",
+    "<b>Kite</b>",
     "Swift",
 )
 BATCH = "epoch 3, batch 1"

@@ -13,7 +13,7 @@ from plotly.offline import get_plotlyjs
 
 from obdsd.report.content import Item, Neighbours
 from obdsd.report.page import CURVES, MATRICES, explanation, flat, render, split_options, version_rows
-from obdsd.report.payload import curve_names, finite, pack_indices, pack_numbers, run_labels, safe_json
+from obdsd.report.payload import compressed, curve_names, finite, pack_indices, pack_numbers, run_labels, safe_json
 from tests.report.made_content import BIRDS, NASTY, made_content
 
 
@@ -146,8 +146,11 @@ def test_plotly_is_in_the_page_whole(page):
     assert gzip.decompress(base64.b64decode(page.scripts["plotly"])).decode() == get_plotlyjs()
 
 
-def test_the_same_content_gives_the_same_page(text):
+def test_the_same_content_gives_the_same_page(text, monkeypatch):
     assert render(made_content()) == text
+    packed = compressed("some script")
+    monkeypatch.setattr("time.time", lambda: 1e9)
+    assert compressed("some script") == packed
 
 
 def test_a_page_for_birds_of_full_size_is_under_15_mb():
