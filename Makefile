@@ -28,7 +28,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -qq
 chromium:
 	@if ! command -v chromium >/dev/null && test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
 	    echo "installing chromium for the tests of the report's page"; \
-	    { $(APT) update && $(APT) install --yes --no-install-recommends chromium; } >/dev/null 2>&1 || echo "chromium cannot be installed here"; \
+	    { $(APT) update && $(APT) install --yes chromium; } >/dev/null 2>&1 || echo "chromium cannot be installed here"; \
 	fi
 
 test-faults: install
