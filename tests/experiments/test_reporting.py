@@ -19,11 +19,14 @@ from obdsd.errors import InputError
 from obdsd.evaluation.embedding import embed
 from obdsd.experiments import compare
 from obdsd.experiments.reporting import gather
+from obdsd.experiments.reporting_cost import cost_of
 from obdsd.experiments.reporting_items import MOST, Crops, choose_items, thumbnail
 from obdsd.experiments.reporting_measures import sample_of
+from obdsd.experiments.reporting_runs import open_runs
 from obdsd.experiments.reporting_search import layout
 from obdsd.experiments.tables import HEADER, caption, cells, plain_words, write_tables
 from obdsd.method.targets import BatchDiffusion, MeanMix, PairwiseTargets
+from obdsd.method.teachers import PreviousEpochTeacher
 from obdsd.models import Embedder
 from obdsd.presets import preset
 from obdsd.training import train
@@ -218,7 +221,14 @@ def test_teachers_that_move_within_an_epoch(compared, tmp_path, teacher):
 
 
 def test_the_cost_is_measured_on_a_copy(compared, content):
-    """The model that was embedded before and the one on the disk are the same after the steps."""
+    """The model that is given is the same after the steps, and so is all that is gathered again."""
+    (run,), _ = open_runs([compared[1] / "ms+psd" / "seed-3"])
+    model = Embedder.load(run.folder.path / "model")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    part = training_part(run.options, collection_of(run.options))
+    cost_of(run, model, PreviousEpochTeacher(model), part, torch.device("cpu"))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not model.training
     for run in content.runs:
         assert run.cost.seconds > 0
         assert run.cost.memory_mib > sum(p.nbytes for p in Embedder.load(Path(run.folder) / "model").parameters()) / 2**20
