@@ -17,6 +17,8 @@ from obdsd.data import open_data
 from obdsd.data.transforms import evaluation_transform
 from obdsd.errors import InputError
 from obdsd.evaluation.embedding import embed
+from obdsd.evaluation.points import Points
+from obdsd.evaluation.retrieval import nearest
 from obdsd.experiments import compare
 from obdsd.experiments.reporting import gather
 from obdsd.experiments.reporting_cost import cost_of
@@ -109,6 +111,15 @@ def test_neighbours_are_those_of_a_brute_force_search(content):
         np.testing.assert_array_equal(run.positive.indices[:, 0], kin.argmax(axis=1))
         np.testing.assert_allclose(run.positive.cosines[:, 0], kin.max(axis=1), atol=1e-6)
         assert [content.classes[label] for label in labels] == [part.class_names[label] for label in part.labels]
+
+
+def test_fewer_are_found_where_fewer_are_there():
+    rows = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]], dtype=np.float32)
+    indices, cosines = nearest(Points(rows, np.array([0, 0, 1])), None, 5)
+    assert indices.tolist() == [[1, 2], [0, 2], [1, 0]]
+    np.testing.assert_allclose(cosines, [[0.8, 0], [0.8, 0.6], [0.6, 0]], atol=1e-6)
+    with pytest.raises(InputError, match="gallery: holds nothing that could be found but what is ignored; give more classes or groups"):
+        nearest(Points(rows, np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int64)), None, 5)
 
 
 def test_recall_of_classes_is_the_runs_own_and_the_mean_of_what_is_right(content):
