@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 CODE := src tests benchmarks demo study
 
-.PHONY: help demo test test-faults check format bench install
+.PHONY: help demo test test-faults check format bench install chromium
 
 help:
 	@echo "make demo    the method at work on built-in letters: a table and a retrieval, a few minutes on two cores"
@@ -20,8 +20,16 @@ help:
 demo: install
 	$(BIN)/python demo/run.py
 
-test: check
+test: check chromium
 	$(BIN)/pytest
+
+# The report's page is tested in a real browser. Without one, and without the right to install it, those tests are skipped: the last line says so.
+APT := DEBIAN_FRONTEND=noninteractive apt-get -qq
+chromium:
+	@if ! command -v chromium >/dev/null && test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+	    echo "installing chromium for the tests of the report's page"; \
+	    { $(APT) update && $(APT) install --yes chromium; } >/dev/null 2>&1 || echo "chromium cannot be installed here"; \
+	fi
 
 test-faults: install
 	OBDSD_KILLS=20 $(BIN)/pytest tests/training/test_faults.py -rP --durations=0

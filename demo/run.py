@@ -20,11 +20,14 @@ SHOWN = "obd-sd"
 def main() -> None:
     data = features()
     print("2. four rows × three seeds: a linear head for letters of scripts that it never saw", flush=True)
-    comparison = ["compare", data, "--rows", str(ROWS), "--seeds", "3", "--jobs", "2", "--out", str(FOLDER / "runs")]
-    if cli.main(comparison):
+    runs = str(FOLDER / "runs")
+    if cli.main(["compare", data, "--rows", str(ROWS), "--seeds", "3", "--jobs", "2", "--out", runs, "--report", "false"]):
         raise SystemExit("the comparison stopped; make demo goes on from there")
     print("\n3. retrieval with a trained model: letters, and the five nearest of the other 4,479 (right ones marked ✓)")
     retrieve(data, FOLDER / "runs" / SHOWN / "seed-0" / "model")
+    print("\n4. all of it to look at, in a browser: one page, which needs no network", flush=True)
+    if cli.main(["report", runs, "--pictures", "glyphs", "--out", str(FOLDER / "report.html")]):
+        raise SystemExit("the report could not be written; make demo tries again")
 
 
 def retrieve(data: str, model: Path) -> None:

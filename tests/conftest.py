@@ -28,3 +28,13 @@ def as_shipped():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The last lines name the tests that had no browser to run in."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    skipped = [report for report in reporter.stats.get("skipped", []) if "tests/report/test_browser" in report.nodeid] if reporter else []
+    for report in skipped:
+        reporter.write_line(f"skipped: {report.nodeid}")
+    if skipped:
+        reporter.write_line(f"{len(skipped)} tests of the report's page were skipped: {skipped[0].longrepr[2].removeprefix('Skipped: ')}")

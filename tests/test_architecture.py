@@ -24,8 +24,8 @@ ARROWS = {  # room: the rooms that it may import; cli → experiments → traini
     "data": {"method", "options"},
     "evaluation": {"method"},
     "training": {"objectives", "models", "data", "evaluation", "method", "options", "settings"},
-    "experiments": {"training", "objectives", "models", "data", "evaluation", "method", "options", "settings", "presets"},
-    "report": set(),  # reads what runs wrote, and nothing else
+    "experiments": {"training", "objectives", "models", "data", "evaluation", "method", "options", "settings", "presets", "report"},
+    "report": set(),  # draws plain values, and knows nothing of where they come from
     "cli": {
         "experiments",
         "training",
@@ -52,6 +52,7 @@ LIBRARIES = {
     "files": {"yaml"},
     "processes": set(),
     "evaluation": {"numpy", "torch", "faiss", "scipy", "sklearn", "jaxtyping"},
+    "report": {"numpy", "jinja2", "plotly"},
 }
 
 

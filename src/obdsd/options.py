@@ -127,6 +127,36 @@ class EvaluateOptions(ModelOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """Options of `obdsd report`.
+
+    Args:
+        runs: Folders of finished runs, which are shown side by side, the first as the baseline; or the folder of a comparison.
+        out: The page to write, of suffix .html.
+        map: How the embedding map is drawn; umap needs pip install 'obdsd[umap]'.
+        points: What is on the map, the scored classes or the first 20 training classes as in the paper.
+        queries: A text file of item names, one a line, that the gallery shows first.
+        pictures: The images that an embeddings file was made of, as a collection whose items have the same names, such as
+            cub200:PATH or glyphs; default the data's own images, if they are images.
+        seed: Of the map, of the crops that search, and of the classes left out where there are too many for a page.
+        device: Where the models run, such as cpu or cuda:0; auto takes the accelerator if there is one.
+    """
+
+    runs: list[str] = field(kw_only=False)
+    out: str = "report.html"
+    map: Literal["tsne", "umap"] = "tsne"
+    points: Literal["test", "train"] = "test"
+    queries: str | None = None
+    pictures: str | None = None
+    seed: int = 0
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        _check_suffix(self.out, (".html",))
+        _check_at_least(self, seed=0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Preprocessing:
     """What a backbone expects of an image: (pixel · range/255 - mean) / std on a centre crop; it travels with the weights.
 

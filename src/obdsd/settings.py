@@ -265,6 +265,7 @@ class TrainOptions(Settings):
         out: The run's folder; default runs/DATA-PRESET-SEED.
         seed: Of everything random; the same seed gives the same run.
         resume: Go on with the run in that folder, from its last checkpoint.
+        report: Write report.html into that folder at the end.
     """
 
     data: str = field(kw_only=False)
@@ -272,6 +273,7 @@ class TrainOptions(Settings):
     out: str | None = None
     seed: int = 0
     resume: bool = False
+    report: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -290,6 +292,7 @@ class CompareOptions(Settings):
         first_seed: The first of them; the others follow.
         out: The folder of all runs and tables.
         jobs: Runs at a time, each in a process with its share of the cores.
+        report: Write report.html into that folder at the end.
     """
 
     data: str = field(kw_only=False)
@@ -299,6 +302,7 @@ class CompareOptions(Settings):
     first_seed: int = 0
     out: str = "comparison"
     jobs: int = 1
+    report: bool = True
     given: tuple[str, ...] = field(default=(), metadata={"hidden": True})  # names of the settings that hold for every row
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ from jsonargparse import ArgumentError, ArgumentParser
 
 from obdsd import __version__
 from obdsd.errors import InputError, Terminated
-from obdsd.options import DataOptions, EmbedOptions, EvaluateOptions, InfoOptions
+from obdsd.options import DataOptions, EmbedOptions, EvaluateOptions, InfoOptions, ReportOptions
 from obdsd.presets import compare_layers, configuration, train_layers
 from obdsd.processes import first_process, processes, rank
 from obdsd.settings import CompareOptions, ReproduceOptions, TrainOptions
@@ -133,13 +133,17 @@ def _parser() -> ArgumentParser:
     subcommands = parser.add_subcommands(required=False, dest="command", description="obdsd COMMAND --help tells more.")
     for name, command in COMMANDS.items():
         words = [field for field in dataclasses.fields(command.options) if not field.kw_only]  # these stand without a dash
-        usage = " ".join(["obdsd", name, *(word.name.upper() for word in words), "[options]"])
-        subparser = ArgumentParser(description=command.summary, usage=usage, exit_on_error=False)
         types, parameters = typing.get_type_hints(command.options), docstring_parser.parse(command.options.__doc__).params
+        several = {word.name for word in words if typing.get_origin(types[word.name]) is list}
+        usage = " ".join(["obdsd", name, *(word.name.upper() + " …" * (word.name in several) for word in words), "[options]"])
+        subparser = ArgumentParser(description=command.summary, usage=usage, exit_on_error=False)
         sentences = {parameter.arg_name: parameter.description for parameter in parameters}
         for word in words:
-            may_be_absent: dict[str, Any] = {} if word.default is dataclasses.MISSING else {"nargs": "?"}
-            subparser.add_argument(word.name, type=types[word.name], help=sentences[word.name], **may_be_absent)
+            number: dict[str, Any] = {} if word.default is dataclasses.MISSING else {"nargs": "?"}
+            kind = types[word.name]
+            if word.name in several:
+                kind, number = typing.get_args(kind)[0], {"nargs": "+"}
+            subparser.add_argument(word.name, type=kind, help=sentences[word.name], **number)
         hidden = {field.name for field in dataclasses.fields(command.options) if field.metadata.get("hidden")}
         subparser.add_class_arguments(command.options, skip=hidden | {word.name for word in words})
         if command.layers:
@@ -200,6 +204,9 @@ COMMANDS = {
     "train": Command(TrainOptions, "train", "Train an embedding: obdsd train DATA --preset ms+obd-sd.", layers=train_layers),
     "compare": Command(CompareOptions, "compare", "Train several presets with several seeds and compare them.", layers=compare_layers),
     "reproduce": Command(ReproduceOptions, "reproduce", "Run a table of the paper: obdsd reproduce TABLE, or --list."),
+    "report": Command(
+        ReportOptions, "report", "Show finished runs or a comparison as one page: obdsd report RUN [RUN …] --out report.html."
+    ),
     "evaluate": Command(EvaluateOptions, "evaluate", "Score a model on a collection, or an embeddings file alone."),
     "embed": Command(EmbedOptions, "embed", "Write the embeddings of a collection to a file: obdsd embed MODEL DATA --out x.parquet."),
 }

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
+from obdsd.cli.report import write_at_the_end
 from obdsd.errors import InputError, Terminated
 from obdsd.experiments import compare
 from obdsd.experiments.tables import caption, plain_words, text_table, write_tables
@@ -28,6 +29,8 @@ def run(options: CompareOptions) -> None:
     write_tables(comparison, out)
     print(text_table(comparison), caption(comparison), plain_words(comparison), sep="\n\n")
     print(f"\nruns, each with its model: {out}/ROW/seed-N\ntables: {out}/comparison.md, .csv, .json")
+    if options.report:
+        write_at_the_end(out, options.device)
 
 
 def rows_of(options: CompareOptions) -> dict[str, TrainOptions]:
@@ -64,7 +67,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     if not isinstance(content, dict) or not content or not all(isinstance(entry, dict) for entry in content.values()):
         raise InputError(f"{path}: must hold rows, NAME with settings below it, as 'ours: {{preset: ms+obd-sd, omega: 0.5}}'")
     parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(TrainOptions, skip={"data", "out", "seed", "resume"})
+    parser.add_class_arguments(TrainOptions, skip={"data", "out", "seed", "resume", "report"})
     rows = {}
     for name, entry in content.items():
         try:

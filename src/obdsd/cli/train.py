@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from obdsd.cli.report import write_at_the_end
 from obdsd.errors import Terminated
 from obdsd.processes import first_process
 from obdsd.settings import TrainOptions
@@ -30,6 +31,8 @@ def run(options: TrainOptions) -> None:
         print(_line(f"{name}, untrained", scores))
     print(f"model: {result.folder / 'model'}")
     print(f"scores: {result.folder / 'result.json'}")
+    if options.report:
+        write_at_the_end(result.folder, options.device)
 
 
 def _line(name: str, scores: Mapping[str, Any]) -> str:

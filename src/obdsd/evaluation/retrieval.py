@@ -96,6 +96,22 @@ def neighbours(embeddings: Float[np.ndarray, "n d"], k: int) -> NDArray[np.int64
     return found[other].reshape(len(rows), k)
 
 
+def nearest(gallery: Points, query: Points | None, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The k nearest rows of the gallery for each query and their cosines, nearest first; those that `rankings` ignores are left out.
+
+    k is less where not so many rows can be found.
+    """
+    asked, groups, asked_groups = _grouped(gallery, query)
+    own = int(_pairs_in_gallery(gallery.labels, groups, asked.labels, asked_groups).max())
+    k = min(k, len(gallery.embeddings) - own)
+    if k < 1:
+        raise InputError("gallery: holds nothing that could be found but what is ignored; give more classes or groups")
+    cosines, found = faiss.knn(asked.embeddings, gallery.embeddings, k + own, metric=faiss.METRIC_INNER_PRODUCT)
+    ignored = (gallery.labels[found] == asked.labels[:, None]) & (groups[found] == asked_groups[:, None])
+    kept = np.argsort(ignored, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(found, kept, axis=1), np.take_along_axis(cosines, kept, axis=1)
+
+
 def _grouped(gallery: Points, query: Points | None) -> tuple[Points, NDArray[np.int64], NDArray[np.int64]]:
     """Who asks, and everybody's group as a number; without groups nobody shares one, except a row with itself."""
     asked = gallery if query is None else query

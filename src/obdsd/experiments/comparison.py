@@ -29,7 +29,7 @@ from obdsd.settings import TrainOptions
 from obdsd.training import train
 from obdsd.training.assembly import collection_of
 from obdsd.training.run import data_record
-from obdsd.training.runs import OF_THE_MACHINE
+from obdsd.training.runs import OF_THE_COMMAND, OF_THE_MACHINE
 from obdsd.training.stopping import Stop
 
 SAME = ("data", "split_seed", "test_fraction", "val_fraction", "val_fold", "score", "ks", "allow_incomplete")
@@ -114,7 +114,7 @@ def _left_to_do(options: TrainOptions) -> TrainOptions | None:
         return options
     before = read_mapping(folder / "config.yaml")
     for name, value in dataclasses.asdict(options).items():
-        if name not in OF_THE_MACHINE and before.get(name) != value:
+        if name not in (*OF_THE_MACHINE, *OF_THE_COMMAND) and before.get(name) != value:
             raise InputError(f"{folder} holds a run with {name}={before.get(name)}, not {value}; choose another out or remove it")
     if read_mapping(folder / "run.json").get("data") != data_record(collection_of(options)):
         raise InputError(f"{folder} holds a run on other data than {options.data} holds now; choose another out or remove it")

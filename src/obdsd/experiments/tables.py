@@ -30,12 +30,12 @@ def write_tables(comparison: Comparison, out: Path) -> None:
 
 def cells(line: Line) -> list[str]:
     """One row of the table: means, then the difference in Recall@1 with its two intervals, then the time ratio."""
-    means = [_number(metric, line.means[metric].mean) for metric in METRICS]
+    means = [number(metric, line.means[metric].mean) for metric in METRICS]
     if line.differences is None:
         return [line.name, *means, "", "", "", "1"]
     gain = line.differences["recall@1"]
     assert line.over_classes is not None
-    return [line.name, *means, f"{100 * gain.mean:+.2f}", _ends(gain), _ends(line.over_classes), f"{line.time_ratio:.2f}"]
+    return [line.name, *means, f"{100 * gain.mean:+.2f}", ends(gain), ends(line.over_classes), f"{line.time_ratio:.2f}"]
 
 
 def text_table(comparison: Comparison) -> str:
@@ -84,14 +84,16 @@ def _sentence(line: Line, baseline: Line) -> str:
     if math.isnan(gain.low):
         return f"{said} with a single seed: no interval, no conclusion."
     verdict = f"{'better' if gain.mean > 0 else 'worse'} than" if gain.tells_apart else "no difference can be told from"
-    return f"{said} (95 % interval {_ends(gain)}): {verdict} {baseline.name}."
+    return f"{said} (95 % interval {ends(gain)}): {verdict} {baseline.name}."
 
 
-def _number(metric: str, value: float) -> str:
+def number(metric: str, value: float) -> str:
+    """A mean as the tables show it: shares in percent."""
     return f"{100 * value:.2f}" if metric in SHARES else f"{value:.3f}"
 
 
-def _ends(interval: Interval) -> str:
+def ends(interval: Interval) -> str:
+    """The ends of a difference's interval in points; nothing where there is none."""
     return "" if math.isnan(interval.low) else f"{100 * interval.low:+.2f} to {100 * interval.high:+.2f}"
 
 

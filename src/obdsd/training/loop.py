@@ -288,7 +288,8 @@ class Training:
             "device": self.fabric.device.type,
             "versions": self.ranks.once(self.folder.versions),
         }
-        self.folder.finish(record, scores.per_class, self.embedder)
+        kept = self.scoring.known() if self.collection.kind == "images" else {}  # rows of a file are embedded again in no time
+        self.folder.finish(record, scores.per_class, self.embedder, kept)
         self.ranks.once(lambda: None)  # nobody goes before the result is there
         return RunResult(folder=self.folder.path, options=self.options, scores=scores, epoch=chosen, chosen_by=by, record=record)
 

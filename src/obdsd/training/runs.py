@@ -1,4 +1,4 @@
-"""A run on disk: config.yaml, run.json, reference.json, metrics.jsonl, checkpoints/, model/, per_class.json and result.json.
+"""A run on disk: config.yaml, run.json, reference.json, metrics.jsonl, checkpoints/, model/, rows.npz, per_class.json and result.json.
 
 Nothing else holds state.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import zipfile
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -18,6 +20,7 @@ from typing import Any
 import numpy as np
 import yaml
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
 from obdsd.errors import InputError
 from obdsd.evaluation import Scores
@@ -29,10 +32,12 @@ from obdsd.training.checkpoints import Checkpoints, write_state
 
 FORMAT = 2
 LOCK_SECONDS = 10  # that a process may take to end after it was told to
-OWN_FILES = ("config.yaml", "*.json", "metrics.jsonl", "*.pt", "model.safetensors")
+OWN_FILES = ("config.yaml", "*.json", "metrics.jsonl", "*.pt", "model.safetensors", "rows.npz")
 PACKAGES = ("obdsd", "torch", "timm", "pytorch-metric-learning", "lightning", "faiss-cpu", "numpy")
 OF_THE_MACHINE = ("out", "resume", "device", "workers", "logger", "checkpoint_minutes", "checkpoint_steps")
 """Options that may differ when a run goes on: they do not change what is computed, or only within rounding."""
+OF_THE_COMMAND = ("resume", "report")
+"""Options that are no part of a run: they are not kept with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +105,7 @@ class RunFolder:
         versions = {package: version(package) for package in PACKAGES}
         self.write("run.json", {"format": FORMAT, "versions": versions, "data": data, **here})
         with replacing(self.path / "config.yaml") as file:
-            settings = {name: value for name, value in dataclasses.asdict(options).items() if name != "resume"}
+            settings = {name: value for name, value in dataclasses.asdict(options).items() if name not in OF_THE_COMMAND}
             file.write(yaml.safe_dump(settings, sort_keys=False).encode())
 
     def _take(self) -> None:
@@ -122,7 +127,7 @@ class RunFolder:
     def _check_same(self, options: TrainOptions, data: dict[str, Any], here: dict[str, int]) -> list[str]:
         """Refuse another run; tell what makes this one differ by rounding."""
         before = read_mapping(self.path / "config.yaml")
-        now = {name: value for name, value in dataclasses.asdict(options).items() if name != "resume"}
+        now = {name: value for name, value in dataclasses.asdict(options).items() if name not in OF_THE_COMMAND}
         differ = sorted(before.keys() ^ now.keys())
         if differ:
             raise InputError(f"out={self.path} was begun by another version of obdsd (option {differ[0]}); finish it with that version")
@@ -161,11 +166,14 @@ class RunFolder:
         file = self.path / "reference.json"
         return read_mapping(file) if file.exists() else None
 
-    def finish(self, record: dict[str, Any], per_class: PerClass, model: Embedder) -> None:
-        """The model, the scores of each class, then the result, which says that the run is complete."""
+    def finish(self, record: dict[str, Any], per_class: PerClass, model: Embedder, rows: Mapping[str, NDArray[np.float32]]) -> None:
+        """The model, what it makes of each part, the scores of each class, then the result, which says that the run is complete."""
         if not self.writes:
             return
         model.save(self.path / "model")
+        if rows:
+            with replacing(self.path / "rows.npz") as file:
+                np.savez(file, **rows)  # type: ignore[arg-type]
         classes = {
             "labels": [str(label) for label in per_class.labels],
             "queries": per_class.queries.tolist(),
@@ -174,6 +182,17 @@ class RunFolder:
         }
         self.write("per_class.json", classes)
         self.write(self.result_file.name, record)
+
+    def rows(self) -> dict[str, NDArray[np.float32]]:
+        """What the finished model made of each part, if it was kept."""
+        file = self.path / "rows.npz"
+        if not file.exists():
+            return {}
+        try:
+            with np.load(file) as kept:
+                return {name: kept[name] for name in kept.files}
+        except (OSError, ValueError, zipfile.BadZipFile) as damage:
+            raise InputError(f"{file}: is damaged ({' '.join(str(damage).split())[:120]}); remove it, and it is computed anew") from damage
 
     def append(self, line: dict[str, Any]) -> None:
         if not self.writes:

@@ -32,6 +32,10 @@ class Scoring:
         """The model changes: what it made of the parts no longer holds."""
         self._known.clear()
 
+    def known(self) -> dict[str, NDArray[np.float32]]:
+        """What the model as it stands made of each part so far."""
+        return {name: self._known[id(part)] for name, part in self.collection.parts.items() if id(part) in self._known}
+
     def validation(self) -> Scores:
         return self._scores(self._points(self._rows, "val"))
 

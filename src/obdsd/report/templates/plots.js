@@ -1,0 +1,115 @@
+// Plots other than the map. Colours come from the style sheet, so that both themes have their own.
+const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const series = index => css(`--series-${index % 8}`);
+const byFinger = matchMedia("(pointer: coarse)").matches; // a finger on a plot scrolls the page
+const DASHES = ["solid", "dash", "dashdot", "longdash", "longdashdot"];
+const MARKS = ["circle", "diamond", "square", "triangle-up", "cross", "x", "star"];
+
+// Plotly reads tags in texts; names must be shown as they are.
+const plain = text => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+const short = (text, length) => plain(text.length > length ? `${text.slice(0, length - 1)}…` : text);
+
+function layout(x, y, more = {}) {
+  const axis = title => ({
+    title: { text: title, standoff: 8 }, gridcolor: css("--line"), linecolor: css("--line"), zeroline: false, automargin: true, ticks: "",
+  });
+  return {
+    autosize: true, height: 290, margin: { l: 52, r: 12, t: 8, b: 44 },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: css("--font"), size: 12, color: css("--ink") },
+    hoverlabel: { bgcolor: css("--paper"), bordercolor: css("--line"), font: { color: css("--ink"), family: css("--font") }, namelength: 40 },
+    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", bgcolor: "rgba(0,0,0,0)" },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--soft"), activecolor: css("--accent"), orientation: "h" },
+    showlegend: several, hovermode: "closest", dragmode: byFinger ? false : "zoom", ...more,
+    xaxis: { ...axis(x), ...more.xaxis }, yaxis: { ...axis(y), ...more.yaxis },
+  };
+}
+
+const CONFIG = { displaylogo: false, responsive: true, displayModeBar: false };
+
+function draw(id, traces, how, config = CONFIG) {
+  if ($(id)) return Plotly.react(id, traces, how, config);
+}
+
+function line(run, x, y, more = {}) {
+  const { label, colour, dash } = runs[run];
+  return {
+    type: "scatter", mode: "lines", name: short(label, 40), x, y,
+    line: { color: series(colour), dash: DASHES[dash % DASHES.length], width: 2 },
+    marker: { color: series(colour), symbol: MARKS[colour % MARKS.length], size: 6 }, ...more,
+  };
+}
+
+function drawCurves() {
+  numbers.curves.forEach((name, place) => {
+    const traces = runs.flatMap((run, index) => {
+      const curve = run.curves[name];
+      if (!curve) return [];
+      const mode = curve.length <= 40 ? "lines+markers" : "lines";
+      return [line(index, curve.map(point => point[0]), curve.map(point => point[1]), { mode, hovertemplate: "epoch %{x}: %{y:.4g}" })];
+    });
+    const last = Math.max(...traces.flatMap(trace => trace.x));
+    draw(`curve-${place}`, traces, layout("epoch", "", { xaxis: { rangemode: "tozero", tickformat: "d", dtick: last <= 10 ? 1 : null } }));
+  });
+}
+
+function drawSpectrum() {
+  const traces = runs.map((run, index) => line(index, run.spectrum.map((_, i) => i + 1), run.spectrum, { hovertemplate: "direction %{x}: %{y:.3g}" }));
+  const positive = runs.flatMap(run => run.spectrum.filter(value => value > 0));
+  const decades = Math.max(...positive) > 10 * Math.min(...positive);
+  draw("spectrum", traces, layout("direction", "share", { yaxis: { type: "log", tickformat: "~g", dtick: decades ? 1 : "D2" } }));
+}
+
+// Two lines a run: solid for pairs of one class, dotted for pairs of different classes; the legend names the run once.
+function pairLines(same, other, template) {
+  return compared().filter(run => same(runs[run])[0].length).flatMap(run => [
+    line(run, ...same(runs[run]), { legendgroup: String(run), hovertemplate: `same class, ${template}` }),
+    line(run, ...other(runs[run]), { legendgroup: String(run), showlegend: false, hovertemplate: `different classes, ${template}` }),
+  ]).map((trace, index) => ({ ...trace, line: { ...trace.line, dash: index % 2 ? "dot" : "solid" } }));
+}
+
+// Where there is anything to see.
+function span(traces) {
+  const most = Math.max(...traces.flatMap(trace => trace.y));
+  const there = traces.flatMap(trace => trace.x.filter((_, i) => trace.y[i] > 0.002 * most));
+  return there.length ? [Math.min(...there), Math.max(...there)] : null;
+}
+
+function drawDistances() {
+  const centres = ({ edges, shares }) => [shares.map((_, i) => (edges[i] + edges[i + 1]) / 2), shares];
+  const traces = pairLines(run => centres(run.intra), run => centres(run.inter), "distance %{x:.2f}: %{y:.1%} of pairs");
+  draw("distances", traces, layout("cosine distance", "share of pairs", { xaxis: { range: span(traces) }, yaxis: { tickformat: ".0%", rangemode: "tozero" } }));
+}
+
+function drawGradient() {
+  const of = kind => run => [run.gradient.cosine ?? [], run.gradient[kind] ?? []];
+  const traces = pairLines(of("positive"), of("negative"), "cosine %{x:.2f}: %{y:.1%}");
+  $("gradient-words").hidden = traces.length > 0;
+  draw("gradient", traces, layout("cosine of the pair", "share of the gradient", { xaxis: { range: span(traces) }, yaxis: { tickformat: ".0%", rangemode: "tozero" } }));
+}
+
+function drawPerClass() {
+  const recall = runs[state.base].perClass; // none for classes that are on the map but not scored
+  const order = classes.map((_, c) => c).filter(c => recall[c] !== null).sort((a, b) => recall[a] - recall[b] || a - b);
+  const x = order.map((_, place) => place);
+  const traces = [...new Set([state.base, state.ours])].map((run, place) => ({
+    type: "scatter", mode: "markers", name: short(runs[run].label, 40), x, y: order.map(c => runs[run].perClass[c]),
+    text: order.map(c => plain(classes[c])), hovertemplate: "%{text}: %{y:.1%}",
+    marker: { color: series(runs[run].colour), symbol: place ? "diamond" : several ? "circle-open" : "circle", size: order.length > 50 ? 6 : 8, line: { width: place ? 0 : 2 } },
+  }));
+  const most = Math.max(...traces.flatMap(trace => trace.y)) || 1;
+  const few = order.length <= 24;
+  const ticks = few ? { tickvals: x, ticktext: order.map(c => short(classes[c], 16)), tickangle: -45 } : { showticklabels: false };
+  const title = few ? "" : `${order.length} classes, hardest first`;
+  draw("per-class", traces, layout(title, "Recall@1", { xaxis: { ...ticks, showgrid: few }, yaxis: { tickformat: ".0%", range: [-0.04 * most, 1.06 * most] } }));
+}
+
+function drawCost() {
+  const parts = [["the rest of the step", cost => 1 - cost.teacher - cost.targets, 7], ["teacher", cost => cost.teacher, 0], ["targets", cost => cost.targets, 1]];
+  const traces = parts.map(([name, share, colour], place) => ({
+    type: "bar", orientation: "h", name, y: runs.map(run => short(run.label, 28)), x: runs.map(run => run.cost.seconds * share(run.cost)),
+    marker: { color: series(colour), pattern: { shape: ["", "/", "x"][place], fillmode: "overlay", fgcolor: css("--paper"), fgopacity: 0.6, size: 7, solidity: 0.2 } }, hovertemplate: "%{x:.3g} s",
+  }));
+  const height = 110 + 34 * runs.length;
+  draw("cost-plot", traces, layout("seconds per step", "", { barmode: "stack", showlegend: true, height, yaxis: { autorange: "reversed", showgrid: false } }));
+}
