@@ -72,7 +72,10 @@ def test_info_as_json_and_as_a_table():
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["inof"], "there is no command 'inof'; there are info, data, train, compare, reproduce, report, evaluate, embed; did you mean info?"),
+        (
+            ["inof"],
+            "there is no command 'inof'; there are info, data, train, compare, reproduce, report, evaluate, embed; did you mean info?",
+        ),
         (["info", "--formt", "json"], "unrecognized arguments: --formt json; did you mean --format?"),
         (["info", "--form", "json"], "unrecognized arguments: --form json; did you mean --format?"),
         (["info", "--formt=json"], "unrecognized arguments: --formt=json; did you mean --format?"),

@@ -21,11 +21,11 @@ from obdsd.evaluation.points import Points
 from obdsd.evaluation.retrieval import nearest
 from obdsd.experiments import compare
 from obdsd.experiments.reporting import gather
-from obdsd.experiments.reporting_cost import cost_of
-from obdsd.experiments.reporting_items import MOST, Crops, choose_items, thumbnail
-from obdsd.experiments.reporting_measures import sample_of
-from obdsd.experiments.reporting_runs import open_runs
-from obdsd.experiments.reporting_search import layout
+from obdsd.experiments.reporting.cost import cost_of
+from obdsd.experiments.reporting.items import MOST, Crops, choose_items, thumbnail
+from obdsd.experiments.reporting.measures import sample_of
+from obdsd.experiments.reporting.runs import open_runs
+from obdsd.experiments.reporting.search import layout
 from obdsd.experiments.tables import HEADER, caption, cells, plain_words, write_tables
 from obdsd.method.targets import BatchDiffusion, MeanMix, PairwiseTargets
 from obdsd.method.teachers import PreviousEpochTeacher

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from obdsd.data import Collection
 from obdsd.experiments.comparison import METRICS, Comparison, class_differences
-from obdsd.experiments.reporting_items import TRAINING_CLASSES, Shown
-from obdsd.experiments.reporting_runs import Finished
+from obdsd.experiments.reporting.items import TRAINING_CLASSES, Shown
+from obdsd.experiments.reporting.runs import Finished
 from obdsd.experiments.statistics import class_interval
 from obdsd.experiments.tables import HEADER, caption, cells, ends, number, plain_words
 from obdsd.options import Preprocessing

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from obdsd.data import Part
-from obdsd.experiments.reporting_runs import Finished
+from obdsd.experiments.reporting.runs import Finished
 from obdsd.method.distillation import SelfDistillation
 from obdsd.method.global_diffusion import GlobalDiffusion
 from obdsd.method.precision import in_full

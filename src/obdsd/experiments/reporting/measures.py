@@ -16,7 +16,7 @@ from obdsd.data import Part
 from obdsd.errors import InputError
 from obdsd.evaluation.curves import Shares, cosine_histograms, gradient_shares
 from obdsd.evaluation.geometry import singular_values
-from obdsd.experiments.reporting_runs import Finished
+from obdsd.experiments.reporting.runs import Finished
 from obdsd.method.targets import MeanMix, PairwiseTargets, Targets
 from obdsd.method.teachers import PreviousEpochTeacher, Teacher
 from obdsd.models import Embedder

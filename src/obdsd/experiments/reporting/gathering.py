@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from obdsd.data import Collection
 from obdsd.evaluation.scores import Progress
-from obdsd.experiments.reporting_cost import cost_of
-from obdsd.experiments.reporting_items import Shown, choose_items, read_queries
-from obdsd.experiments.reporting_measures import curves_of, geometry_of, heatmaps_of, sample_of, taught_batches, teacher_of_last_epoch
-from obdsd.experiments.reporting_runs import Finished, open_collection, open_runs
-from obdsd.experiments.reporting_search import Projection, check_projection, crops_search, layout, neighbours_of, positives_of
-from obdsd.experiments.reporting_views import Rows, Views, known_rows, views_of
-from obdsd.experiments.reporting_words import commands_of, facts_of, headline_of, headline_of_runs
+from obdsd.experiments.reporting.cost import cost_of
+from obdsd.experiments.reporting.items import Shown, choose_items, read_queries
+from obdsd.experiments.reporting.measures import curves_of, geometry_of, heatmaps_of, sample_of, taught_batches, teacher_of_last_epoch
+from obdsd.experiments.reporting.runs import Finished, open_collection, open_runs
+from obdsd.experiments.reporting.search import Projection, check_projection, crops_search, layout, neighbours_of, positives_of
+from obdsd.experiments.reporting.views import Rows, Views, known_rows, views_of
+from obdsd.experiments.reporting.words import commands_of, facts_of, headline_of, headline_of_runs
 from obdsd.models import Embedder
 from obdsd.models.devices import choose_device
 from obdsd.report.content import Content, Cost, Geometry, Heatmaps, Item, Run

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from obdsd.errors import InputError
 from obdsd.evaluation.retrieval import nearest
-from obdsd.experiments.reporting_items import Shown
+from obdsd.experiments.reporting.items import Shown
 from obdsd.report.content import Neighbours
 
 BEST = 5
