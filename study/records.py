@@ -13,13 +13,13 @@ from typing import Any
 from obdsd.experiments.comparison import carry_out, read_result
 from obdsd.files import replacing
 from obdsd.settings import TrainOptions
-from obdsd.training.runs import OF_THE_MACHINE, RunFolder
+from obdsd.training.runs import OF_THE_COMMAND, OF_THE_MACHINE, RunFolder
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 SCRATCH = ROOT / "study" / "out"
 POINTS = 15  # of a curve that a record keeps, beside those that were scored
-OF_THE_PLACE = (*OF_THE_MACHINE, "data", "teacher_model")
+OF_THE_PLACE = (*OF_THE_MACHINE, *OF_THE_COMMAND, "data", "teacher_model")
 
 
 def run_all(plan: Mapping[str, TrainOptions], jobs: int) -> None:

@@ -17,7 +17,7 @@ from obdsd.experiments.recipes import BENCHMARKS, TABLES, Row, Table
 from obdsd.experiments.search import search
 from obdsd.presets import data_kind, preset
 from obdsd.settings import TrainOptions
-from obdsd.training.runs import OF_THE_MACHINE
+from obdsd.training.runs import OF_THE_COMMAND, OF_THE_MACHINE
 
 Scale = Literal["paper", "small", "tiny"]
 SCALES: dict[str, dict[str, Any]] = {
@@ -150,7 +150,7 @@ def _key(options: TrainOptions) -> str:
 
 def settings_of(options: TrainOptions) -> dict[str, Any]:
     """What tells a run from others: everything that changes its numbers."""
-    return {name: value for name, value in asdict(options).items() if name not in OF_THE_MACHINE}
+    return {name: value for name, value in asdict(options).items() if name not in (*OF_THE_MACHINE, *OF_THE_COMMAND)}
 
 
 def records(out: Path) -> list[dict[str, Any]]:
