@@ -181,7 +181,7 @@ def _run(record: str, name: str, options: TrainOptions) -> float:
     training = variant.loop(options, collection, folder)
     folder.open(options, data_record(collection), training.here)
     if variant.distill is not None:
-        training.distill = variant.distill(options, torch.from_numpy(collection["train"].labels))
+        training.system.distill = variant.distill(options, torch.from_numpy(collection["train"].labels))
     with display_for(False)(options.epochs, len(training.batches), 0) as display:
         training.run(display)
         score = training.finish(display).scores.recall[1]

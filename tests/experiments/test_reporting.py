@@ -219,7 +219,8 @@ def test_every_kind_of_system_can_be_shown(compared, tmp_path, name):
     run = gather([tmp_path / "run"], device="cpu").runs[0]
     assert run.cost.seconds > 0
     assert 0 <= run.cost.teacher + run.cost.targets <= 1
-    assert (run.cost.teacher > 0) == (name != "ms+s2sd-dsd")
+    assert run.cost.teacher > 0
+    assert run.cost.targets > 0
     assert run.heatmaps.matrices["teacher similarity"].shape == (12, 12)
 
 

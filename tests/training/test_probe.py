@@ -36,7 +36,10 @@ def test_shares_are_of_what_moves_unit_rows():
     z = normalize(torch.randn(5, 3, generator=torch.Generator().manual_seed(1)), dim=1).requires_grad_()
     pull = (z @ torch.tensor([1.0, 2.0, 3.0])).sum()
     along = 5 * z.square().sum()  # its gradient is 10 z: it moves no unit row
-    assert math.isclose(gradient_share(z, 3 * pull + along, pull), 1 / 4, rel_tol=1e-5)
-    assert math.isclose(gradient_share(z, along, pull), 1.0, rel_tol=1e-5)
-    assert gradient_share(z, 0 * pull, 0 * pull) == 0
+    assert math.isclose(gradient_share(z, z.shape[1], 3 * pull + along, pull), 1 / 4, rel_tol=1e-5)
+    assert math.isclose(gradient_share(z, z.shape[1], along, pull), 1.0, rel_tol=1e-5)
+    assert gradient_share(z, z.shape[1], 0 * pull, 0 * pull) == 0
+    beside = torch.cat([z.detach(), torch.ones(5, 2)], dim=1).requires_grad_()  # features, which pull too
+    pull = (beside[:, :3] @ torch.tensor([1.0, 2.0, 3.0])).sum()
+    assert math.isclose(gradient_share(beside, 3, 3 * pull + 100 * beside[:, 3:].sum(), pull), 1 / 4, rel_tol=1e-5)
     assert z.grad is None

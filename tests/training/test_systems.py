@@ -94,7 +94,7 @@ def test_the_step_with_heads_is_the_objective_by_hand(options):
     chosen = options("ms+s2sd-msd+obdp", heads="8,12", omega=0.5)
     training = built(chosen)
     inputs, labels, indices = next(training.batches.epoch(0))
-    objective = training.objective
+    objective = training.system.objective
     with torch.no_grad():
         base, taught = objective.parts(inputs, training.embedder(inputs), labels, 0.0)
     assert objective.distill.targets == BatchDiffusion(0.5)
@@ -110,20 +110,20 @@ def test_chunks_of_a_batch_give_heads_the_same_gradient(options):
         training._step(*batch)
     for one, other in zip(whole.embedder.parameters(), chunked.embedder.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad)
-    for one, other in zip(whole.objective.parameters(), chunked.objective.parameters(), strict=True):
+    for one, other in zip(whole.system.objective.parameters(), chunked.system.objective.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad)
 
 
 def test_the_global_walk_is_over_the_training_set_as_the_teacher_embeds_it(options, monkeypatch):
     training = built(options("ms+global", neighbours=9, omega=0.4))
-    targets, fits = training.distill.targets, []
+    targets, fits = training.system.distill.targets, []
     monkeypatch.setattr(targets, "fit", lambda rows: (fits.append(rows), type(targets).fit(targets, rows)))
     training._walk_the_training_set()
     assert not fits  # the ramp begins at 0
     training.progress.epoch = 1
     training._walk_the_training_set()
     part = training.collection["train"]
-    by_hand = training.teacher.model(torch.from_numpy(part.items.matrix[part.positions]))
+    by_hand = training.system.teacher.model(torch.from_numpy(part.items.matrix[part.positions]))
     torch.testing.assert_close(fits[0], by_hand)
     _, _, indices = next(training.batches.epoch(1))
     nothing = torch.empty(0)
@@ -149,10 +149,10 @@ def test_the_proxies_of_the_batch_join_its_graph(options):
     training = built(options("proxy-anchor+proxy-diffusion", omega=0.4))
     inputs, labels, indices = next(training.batches.epoch(1))
     said = training._teaching(inputs, indices, labels)
-    expected = torch.nn.functional.normalize(training.objective.loss.proxies[labels.unique()], dim=1)
+    expected = torch.nn.functional.normalize(training.system.objective.loss.proxies[labels.unique()], dim=1)
     torch.testing.assert_close(said.proxies, expected.detach())
     alone = BatchDiffusion(0.4)(TeacherBatch(said.embeddings))
-    assert not torch.allclose(training.distill.targets(said), alone, atol=1e-4)
+    assert not torch.allclose(training.system.distill.targets(said), alone, atol=1e-4)
 
 
 WRONG = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -14,20 +13,16 @@ from torch import Tensor
 from obdsd.data import Collection
 from obdsd.errors import InputError, Terminated
 from obdsd.evaluation import Scores
-from obdsd.method.distillation import SelfDistillation
 from obdsd.method.global_diffusion import GlobalDiffusion
-from obdsd.method.precision import in_full
-from obdsd.method.proxy_diffusion import ProxyDiffusion
 from obdsd.method.teachers import FrozenTeacher, TeacherBatch
 from obdsd.models import Embedder
 from obdsd.models.devices import choose_device
-from obdsd.objectives import S2SD
 from obdsd.settings import TrainOptions
 from obdsd.training import assembly, systems
 from obdsd.training.batches import TrainingBatches
 from obdsd.training.checkpoints import read_state
 from obdsd.training.display import Display
-from obdsd.training.gradient import ask, backward
+from obdsd.training.gradient import backward
 from obdsd.training.loggers import check_logger, logger_of
 from obdsd.training.probe import gradient_share, targets_reading
 from obdsd.training.progress import Progress, flat, seed_of
@@ -36,6 +31,7 @@ from obdsd.training.runs import RunFolder, RunResult
 from obdsd.training.schedule import lr_factor, set_learning_rates
 from obdsd.training.scoring import Scoring
 from obdsd.training.stopping import Stop
+from obdsd.training.systems import System
 
 PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
@@ -56,15 +52,18 @@ class Training:
         self.embedder = assembly.with_shared_statistics(assembly.model_of(options, collection), self.ranks.size, device)
         assembly.check_micro_batch(options, self.embedder)
         self.batches = TrainingBatches(options, part, self.embedder, self.ranks.rank, self.ranks.size)
-        self.objective = systems.objective_of(options, len(part.class_names), self.embedder).to(device)
-        self.distill = systems.distillation_of(options)
-        self.teacher = systems.teacher_of(options, self.embedder, len(part)).to(device)
+        self.system = System(
+            self.embedder,
+            systems.objective_of(options, len(part.class_names), self.embedder).to(device),
+            systems.distillation_of(options),
+            systems.teacher_of(options, self.embedder, len(part)).to(device),
+        )
         self.embedder.to(device)
         if options.channels_last:
             self.embedder.to(memory_format=torch.channels_last)
         if options.compile:
             self.embedder.compile()
-        self.optimizer: Any = self.fabric.setup_optimizers(assembly.optimizer_of(options, self.embedder, self.objective))
+        self.optimizer: Any = self.fabric.setup_optimizers(assembly.optimizer_of(options, self.embedder, self.system.objective))
         self.scoring = Scoring(options, collection, self.embedder, self.ranks)
         self.progress = Progress()
         self.saved = time.monotonic()
@@ -76,7 +75,7 @@ class Training:
         with self.stop.deferred():
             while self.progress.epoch < self.options.epochs and not self._out_of_patience():
                 self._run_epoch(display)
-                self.teacher.update(self.embedder)
+                self.system.teacher.update(self.embedder)
                 line = self._close_epoch(self._evaluate())
                 display.epoch(line)
                 if logger is not None:
@@ -143,74 +142,56 @@ class Training:
         draws.manual_seed(seed_of(self.options.seed, *place))
 
     def _step(self, inputs: Tensor, labels: Tensor, indices: Tensor) -> dict[str, Tensor]:
-        """One step of the paper's algorithm (Eq. 7): base loss + τ²·(t/T)·λ·KL(refined targets of the teacher ‖ student)."""
-        options, ranks, at = self.options, self.ranks, self.progress
+        """One step of the paper's algorithm, on the global batch."""
+        options, ranks, at, system = self.options, self.ranks, self.progress, self.system
         progress, dim = at.epoch / options.epochs, self.embedder.dim
         if options.channels_last and inputs.ndim == 4:
             inputs = inputs.to(memory_format=torch.channels_last)
         all_labels, all_indices = ranks.all(labels), ranks.all(indices)
-        said = self._teaching(inputs, indices, all_labels) if self.distill.active(progress) else None
+        said = self._teaching(inputs, indices, all_labels) if system.distill.active(progress) else None
         parts: dict[str, Tensor] = {}
 
         def loss_of(rows: Tensor) -> Tensor:
             rows = ranks.rows(rows)
-            z, features = rows[:, :dim], rows[:, dim:]
-            if isinstance(self.objective, S2SD):
-                base, distillation = self.objective.parts(features, z, all_labels, progress)
-            else:
-                base, distillation = self.objective(z, all_labels), self.distill(z, said, progress)
+            base, distillation = system.losses(rows, all_labels, said, progress)
             parts.update(base=base.detach(), distillation=distillation.detach())
             if not all(map(torch.isfinite, parts.values())):
                 found = ", ".join(f"{name} {float(value):.4g}" for name, value in parts.items())
                 raise InputError(f"the loss is not finite ({found})")
             if at.step == len(self.batches) // 2 and distillation.detach() > 0:  # at the first step the student still is its teacher
-                said_what = {} if said is None else targets_reading(self.distill, said, all_labels)
-                at.reading = {**said_what, "gradient_share": gradient_share(z, base, distillation)}
+                said_what = {} if said is None else targets_reading(system.distill, said, all_labels)
+                at.reading = {**said_what, "gradient_share": gradient_share(rows, dim, base, distillation)}
             return base + distillation
 
         self.optimizer.zero_grad()
         rows = backward(self._forward, inputs, loss_of, options.micro_batch, self.fabric.backward)
-        ranks.average_gradients(itertools.chain(self.embedder.parameters(), self.objective.parameters()))
+        ranks.average_gradients(system.parameters())
         if options.clip:
             self.fabric.clip_gradients(self.embedder, self.optimizer, max_norm=options.clip, error_if_nonfinite=False)
         self.optimizer.step()
         if options.teacher != "none":
-            self.teacher.observe(all_indices, ranks.all(rows[:, :dim]))
-            self.teacher.step(self.embedder)
+            system.teacher.observe(all_indices, ranks.all(rows[:, :dim]))
+            system.teacher.step(self.embedder)
         return parts
 
     def _forward(self, inputs: Tensor) -> Tensor:
-        """Rows of the embedding; where S2SD's heads read features, beside them."""
         with self.fabric.autocast():
-            if not isinstance(self.objective, S2SD):
-                return self.embedder(inputs)
-            local = self.embedder.feature_map(inputs)
-            return torch.cat([self.embedder.embed(self.embedder.pool(local)), in_full(self.objective.pool(local))], dim=1)
+            return self.system.rows(inputs)
 
     def _teaching(self, inputs: Tensor, indices: Tensor, labels: Tensor) -> TeacherBatch:
         """The teacher's word on the global batch."""
-        targets = self.distill.targets
-        if isinstance(targets, GlobalDiffusion):  # said once an epoch, of every item
-            return self.ranks.teaching(targets.batch(indices))
         with self.fabric.autocast():
-            said = self.ranks.teaching(ask(self.teacher, inputs, indices, self.options.micro_batch))
-        if isinstance(targets, ProxyDiffusion) and not isinstance(self.objective, S2SD):
-            said = replace(said, proxies=self.objective.proxies_of(labels))
-        return said
-
-    @property
-    def _distilling(self) -> SelfDistillation:
-        """The term that distils, wherever it is."""
-        return self.objective.distill if isinstance(self.objective, S2SD) else self.distill
+            said = self.system.said(inputs, indices, self.options.micro_batch)
+        return self.system.among_proxies(self.ranks.teaching(said), labels)
 
     def _walk_the_training_set(self) -> None:
         """Global diffusion, at an epoch's beginning: over the training set as the teacher embeds it, without augmentation."""
-        at, targets = self.progress, self.distill.targets
-        if not isinstance(targets, GlobalDiffusion) or at.step or not self.distill.active(at.epoch / self.options.epochs):
+        at, targets = self.progress, self.system.distill.targets
+        if not isinstance(targets, GlobalDiffusion) or at.step or not self.system.distill.active(at.epoch / self.options.epochs):
             return
-        if targets.fitted and isinstance(self.teacher, FrozenTeacher):  # it would say the same again
+        if targets.fitted and isinstance(self.system.teacher, FrozenTeacher):  # it would say the same again
             return
-        model = self.teacher.get_submodule("model")
+        model = self.system.teacher.get_submodule("model")
         assert isinstance(model, Embedder)
         targets.fit(torch.from_numpy(self.scoring.rows_of(model, self.part)).to(self.fabric.device))
 
@@ -236,7 +217,8 @@ class Training:
         """The epoch's line, then the checkpoint: a line without it is written anew."""
         at, options = self.progress, self.options
         loss = {name: float(value) / len(self.batches) for name, value in at.sums.items()}
-        line: dict[str, Any] = {"epoch": at.epoch, "loss": {**loss, "weight": self._distilling.current_weight(at.epoch / options.epochs)}}
+        loss["weight"] = self.system.distilling.current_weight(at.epoch / options.epochs)
+        line: dict[str, Any] = {"epoch": at.epoch, "loss": loss}
         line |= {"seconds": round(at.epoch_seconds, 3), "items_per_second": round(at.items / max(at.epoch_seconds, 1e-9), 1)}
         if at.reading:
             line["distillation"] = at.reading
@@ -277,7 +259,7 @@ class Training:
             "scored": self.options.score,
             "epoch": chosen,
             "chosen_by": by,
-            "system": systems.description(self.objective, self.distill, self.teacher),
+            "system": self.system.description(),
             "train": geometry,
             "validation": None if validation is None else validation.as_dict(),
             "reference": reference,
@@ -304,16 +286,16 @@ class Training:
     def begin_again(self, first: RunFolder) -> None:
         """Be taught by what another training came to; its time counts too."""
         model, seconds = self.ranks.once(lambda: (Embedder.load(first.path / "model").state_dict(), first.result()["seconds"]))
-        self.teacher.get_submodule("model").load_state_dict(model)
+        self.system.teacher.get_submodule("model").load_state_dict(model)
         self.progress.seconds = seconds
 
     def _state(self) -> dict[str, Any]:
-        targets = self.distill.targets
+        system, targets = self.system, self.system.distill.targets
         return {
             **vars(self.progress),
             "model": self.embedder.state_dict(),
-            "objective": self.objective.state_dict(),
-            "teacher": self.teacher.state_dict(),
+            "objective": system.objective.state_dict(),
+            "teacher": system.teacher.state_dict(),
             "targets": targets.state_dict() if isinstance(targets, GlobalDiffusion) else {},
             "optimizer": self.optimizer.state_dict(),
             "precision": self.fabric.strategy.precision.state_dict(),
@@ -323,14 +305,14 @@ class Training:
         if state is None:
             return
         try:
-            for name in ("model", "objective", "teacher", "optimizer"):
-                part = self.embedder if name == "model" else getattr(self, name)
-                part.load_state_dict(state.pop(name))
+            for name in ("model", "objective", "teacher"):
+                getattr(self.system, name).load_state_dict(state.pop(name))
+            self.optimizer.load_state_dict(state.pop("optimizer"))
             self.fabric.strategy.precision.load_state_dict(state.pop("precision"))
-            walked = state.pop("targets")
-            if isinstance(self.distill.targets, GlobalDiffusion):
-                self.distill.targets.load_state_dict(walked)
-                self.distill.targets.to(self.fabric.device)
+            walked, targets = state.pop("targets"), self.system.distill.targets
+            if isinstance(targets, GlobalDiffusion):
+                targets.load_state_dict(walked)
+                targets.to(self.fabric.device)
             self.progress = Progress(**state)
         except (RuntimeError, KeyError, ValueError, TypeError) as mismatch:
             first = " ".join(str(mismatch).split())[:160]

@@ -24,11 +24,14 @@ def targets_reading(distill: SelfDistillation, teacher: TeacherBatch, labels: Te
     return {"entropy": float(entropy) / math.log(len(labels)), "same_class": float((targets * kin).sum(dim=1).mean())}
 
 
-def gradient_share(z: Tensor, base: Tensor, distillation: Tensor) -> float:
-    """‖∂distillation/∂z‖ / (‖∂distillation/∂z‖ + ‖∂base/∂z‖), of what moves unit rows: the parts along each row are left out."""
-    pulls = []
+def gradient_share(rows: Tensor, dim: int, base: Tensor, distillation: Tensor) -> float:
+    """‖∂distillation/∂z‖ / (‖∂distillation/∂z‖ + ‖∂base/∂z‖), of what moves unit rows: the parts along each row are left out.
+
+    z are the first `dim` columns; features may stand beside them."""
+    pulls, z = [], rows[:, :dim].detach()
     for part in (distillation, base):
-        (gradient,) = torch.autograd.grad(part, z, retain_graph=True)
-        along = (gradient * z.detach()).sum(dim=1, keepdim=True) * z.detach()
+        (gradient,) = torch.autograd.grad(part, rows, retain_graph=True)
+        gradient = gradient[:, :dim]
+        along = (gradient * z).sum(dim=1, keepdim=True) * z
         pulls.append(float(torch.linalg.matrix_norm(gradient - along)))
     return pulls[0] / (sum(pulls) or 1.0)

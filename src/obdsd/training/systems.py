@@ -1,26 +1,91 @@
-"""From options to the systems of the paper: the base loss, who teaches, and what is taught."""
+"""The systems of the paper, made from options: the base loss, who teaches, what is taught, and how a step puts them together."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from pytorch_metric_learning import losses, miners
-from torch import nn
+from torch import Tensor, nn
 
 from obdsd import objectives
 from obdsd.errors import InputError
 from obdsd.method.distillation import SelfDistillation
 from obdsd.method.global_diffusion import GlobalDiffusion
+from obdsd.method.precision import in_full
 from obdsd.method.proxy_diffusion import ProxyDiffusion
 from obdsd.method.targets import BatchDiffusion, MeanMix, PairwiseTargets, Targets, UniformMix
-from obdsd.method.teachers import EMATeacher, FrozenTeacher, MemoryTeacher, PreviousEpochTeacher, Teacher
+from obdsd.method.teachers import EMATeacher, FrozenTeacher, MemoryTeacher, PreviousEpochTeacher, Teacher, TeacherBatch
 from obdsd.models import TINY_CONV, Embedder, open_model
 from obdsd.models.backbones import prefix_tokens
 from obdsd.objectives import S2SD, Objective
 from obdsd.settings import PROXY_LOSSES, Settings, TrainOptions
+from obdsd.training.gradient import ask
+
+
+@dataclass
+class System:
+    """What learns and what it learns from; a step of the paper's algorithm (Eq. 7) descends `sum(losses(rows(inputs), …))`."""
+
+    model: Embedder
+    objective: Objective | S2SD
+    distill: SelfDistillation
+    teacher: Teacher
+
+    def rows(self, inputs: Tensor) -> Tensor:
+        """Rows of the embedding; where S2SD's heads read features, beside them."""
+        if not isinstance(self.objective, S2SD):
+            return self.model(inputs)
+        local = self.model.feature_map(inputs)
+        return torch.cat([self.model.embed(self.model.pool(local)), in_full(self.objective.pool(local))], dim=1)
+
+    def said(self, inputs: Tensor, indices: Tensor, micro_batch: int = 0) -> TeacherBatch:
+        """The teacher's word on these items."""
+        if isinstance(self.distill.targets, GlobalDiffusion):  # said once an epoch, of every item
+            return self.distill.targets.batch(indices)
+        return ask(self.teacher, inputs, indices, micro_batch)
+
+    def among_proxies(self, said: TeacherBatch, labels: Tensor) -> TeacherBatch:
+        """With the proxies of the batch's classes, where the walk goes over them too."""
+        if isinstance(self.distill.targets, ProxyDiffusion) and not isinstance(self.objective, S2SD):
+            return replace(said, proxies=self.objective.proxies_of(labels))
+        return said
+
+    def losses(self, rows: Tensor, labels: Tensor, said: TeacherBatch | None, progress: float) -> tuple[Tensor, Tensor]:
+        """The base loss, and τ²·(t/T)·λ·KL(refined targets of the teacher ‖ student)."""
+        z, features = rows[:, : self.model.dim], rows[:, self.model.dim :]
+        if isinstance(self.objective, S2SD):
+            return self.objective.parts(features, z, labels, progress)
+        return self.objective(z, labels), self.distill(z, said, progress)
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """All that is trained."""
+        return itertools.chain(self.model.parameters(), self.objective.parameters())
+
+    @property
+    def distilling(self) -> SelfDistillation:
+        """The term that distils, wherever it is."""
+        return self.objective.distill if isinstance(self.objective, S2SD) else self.distill
+
+    def description(self) -> dict[str, str | float | None]:
+        """What it is made of, read off its parts."""
+        distill = self.distilling
+        if isinstance(self.objective, S2SD):
+            assert isinstance(self.objective.base, Objective)
+            features = self.objective.distill_features.weight
+            who = f"heads of {', '.join(map(str, self.objective.widths))}" + (f", features at {features:g}" if features else "")
+            loss = _loss_name(self.objective.base)
+        else:
+            loss, who = _loss_name(self.objective), type(self.teacher).__name__
+        if not distill.weight:
+            return {"loss": loss, "teacher": None, "targets": None, "weight": 0.0}
+        settings = {"weight": distill.weight, "temperature": distill.temperature, "ramp": distill.ramp}
+        return {"loss": loss, "teacher": who, "targets": repr(distill.targets), **settings}
 
 
 def objective_of(options: TrainOptions, classes: int, model: Embedder) -> Objective | S2SD:
@@ -127,20 +192,6 @@ def teacher_of(options: TrainOptions, model: Embedder, items: int) -> Teacher:
             raise InputError(f"teacher=features has nothing to teach with weights={options.weights or 'none'}; use pretrained weights")
         return FrozenTeacher(model.headless())
     return Teacher()  # none, or heads inside the loss: every hook does nothing, and nobody asks it
-
-
-def description(objective: Objective | S2SD, distill: SelfDistillation, teacher: Teacher) -> dict[str, str | float | None]:
-    """What a training is made of, read off its parts."""
-    if isinstance(objective, S2SD):
-        assert isinstance(objective.base, Objective)
-        widths, features = objective.widths, objective.distill_features.weight
-        who = f"heads of {', '.join(map(str, widths))}" + (f", features at {features:g}" if features else "")
-        found, distill = {"loss": _loss_name(objective.base), "teacher": who}, objective.distill
-    else:
-        found = {"loss": _loss_name(objective), "teacher": type(teacher).__name__}
-    if not distill.weight:
-        return {**found, "teacher": None, "targets": None, "weight": 0.0}
-    return {**found, "targets": repr(distill.targets), "weight": distill.weight, "temperature": distill.temperature, "ramp": distill.ramp}
 
 
 def _loss_name(objective: Objective) -> str:

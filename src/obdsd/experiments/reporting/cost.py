@@ -16,18 +16,16 @@ from torch import Tensor
 
 from obdsd.data import Part
 from obdsd.experiments.reporting.runs import Finished
-from obdsd.method.distillation import SelfDistillation
 from obdsd.method.global_diffusion import GlobalDiffusion
-from obdsd.method.precision import in_full
-from obdsd.method.proxy_diffusion import ProxyDiffusion
 from obdsd.method.teachers import Teacher, TeacherBatch
 from obdsd.models import Embedder
-from obdsd.objectives import S2SD, Objective
+from obdsd.objectives import S2SD
 from obdsd.report.content import Cost
 from obdsd.settings import TrainOptions
 from obdsd.training import assembly, systems
 from obdsd.training.batches import TrainingBatches
 from obdsd.training.gradient import ask, backward
+from obdsd.training.systems import System
 
 SECONDS = 1.0  # spent on steps of one run, but for the first two, which are always taken
 STEPS = 9  # at most
@@ -38,57 +36,56 @@ class Step:
 
     def __init__(self, run: Finished, model: Embedder, teacher: Teacher, part: Part, device: torch.device) -> None:
         self.options: TrainOptions = run.options
-        self.device, self.teacher = device, teacher
-        self.model = copy.deepcopy(model).train()
-        self.objective: Objective | S2SD = systems.objective_of(run.options, len(part.class_names), self.model).to(device)
+        self.device = device
+        model = copy.deepcopy(model).train()
+        objective = systems.objective_of(run.options, len(part.class_names), model).to(device)
         few = min(run.options.neighbours, run.options.batch_size - 1)
-        self.distill: SelfDistillation = systems.distillation_of(replace(run.options, neighbours=few))
-        self.optimizer = assembly.optimizer_of(run.options, self.model, self.objective)
-        batches = TrainingBatches(replace(run.options, workers=0), part, self.model)
+        self.system = System(model, objective, systems.distillation_of(replace(run.options, neighbours=few)), teacher)
+        self.optimizer = assembly.optimizer_of(run.options, model, objective)
+        batches = TrainingBatches(replace(run.options, workers=0), part, model)
         self.inputs, self.labels, self.indices = (values.to(device) for values in next(batches.epoch(run.last_epoch)))
-        if isinstance(self.distill.targets, GlobalDiffusion):  # the walk is taken once an epoch, no part of a step: a short one will do
-            self.distill.targets.fit(self._said().embeddings)
+        targets = self.system.distill.targets
+        if isinstance(targets, GlobalDiffusion):  # walks once an epoch, no part of a step: a short one will do
+            with self._precision():
+                targets.fit(ask(teacher, self.inputs, self.indices, run.options.micro_batch).embeddings)
+            self.indices = torch.arange(len(self.labels), device=device)
 
     def teach(self) -> TeacherBatch | None:
-        """The teacher's word on the batch, if it has one."""
-        if not self.distill.active(1.0):
+        """The teacher's word on the batch, if it has one beside the loss."""
+        if not self.system.distill.active(1.0):
             return None
-        if isinstance(self.distill.targets, GlobalDiffusion):
-            return self.distill.targets.batch(torch.arange(len(self.labels), device=self.device))
-        said = self._said()
-        if isinstance(self.distill.targets, ProxyDiffusion) and not isinstance(self.objective, S2SD):
-            said = replace(said, proxies=self.objective.proxies_of(self.labels))
-        return said
+        with self._precision():
+            said = self.system.said(self.inputs, self.indices, self.options.micro_batch)
+        return self.system.among_proxies(said, self.labels)
 
     @torch.no_grad()
-    def refine(self, said: TeacherBatch | None) -> None:
-        """The targets alone, of rows that the teacher knows."""
-        if said is not None and (said.known is None or int(said.known.sum()) > 1):
-            self.distill.targets(said.only_known(), self.distill.temperature)
+    def words(self, said: TeacherBatch | None) -> list[TeacherBatch]:
+        """All that is refined in a step: the teacher's word, or those of S2SD's heads; of items that it knows."""
+        if isinstance(self.system.objective, S2SD):
+            features = self._forward(self.inputs)[:, self.system.model.dim :]
+            return [TeacherBatch(head(features)) for head in self.system.objective.heads]
+        return [] if said is None or (said.known is not None and int(said.known.sum()) < 2) else [said.only_known()]
+
+    @torch.no_grad()
+    def refine(self, words: list[TeacherBatch]) -> None:
+        """The targets alone."""
+        for word in words:
+            self.system.distilling.targets(word, self.system.distilling.temperature)
 
     def learn(self, said: TeacherBatch | None) -> None:
         """Forwards, backwards, and the optimiser."""
 
         def loss_of(rows: Tensor) -> Tensor:
-            z, features = rows[:, : self.model.dim], rows[:, self.model.dim :]
-            if isinstance(self.objective, S2SD):
-                return sum(self.objective.parts(features, z, self.labels, 1.0))  # type: ignore[return-value]
-            return self.objective(z, self.labels) + self.distill(z, said, 1.0)
+            base, distillation = self.system.losses(rows, self.labels, said, 1.0)
+            return base + distillation
 
         self.optimizer.zero_grad()
         backward(self._forward, self.inputs, loss_of, self.options.micro_batch, Tensor.backward)
         self.optimizer.step()
 
-    def _said(self) -> TeacherBatch:
-        with self._precision():
-            return ask(self.teacher, self.inputs, self.indices, self.options.micro_batch)
-
     def _forward(self, inputs: Tensor) -> Tensor:
         with self._precision():
-            if not isinstance(self.objective, S2SD):
-                return self.model(inputs)
-            local = self.model.feature_map(inputs)
-            return torch.cat([self.model.embed(self.model.pool(local)), in_full(self.objective.pool(local))], dim=1)
+            return self.system.rows(inputs)
 
     def _precision(self) -> AbstractContextManager[Any]:
         kind = torch.float16 if self.options.precision == "16" else torch.bfloat16
@@ -99,18 +96,26 @@ def cost_of(run: Finished, model: Embedder, teacher: Teacher, part: Part, device
     """Medians over a few steps, after one that warms up and tells the memory."""
     step = Step(run, model, teacher, part, device)
     memory = _peak_memory(step, device)
+    plain = None
+    if isinstance(step.system.objective, S2SD):  # its teachers learn in the same pass: what they cost is what a step without them lacks
+        plain = Step(replace(run, options=replace(run.options, teacher="none")), model, teacher, part, device)
+        plain.learn(None)
     timed: list[tuple[float, float, float]] = []
     while not timed or (len(timed) < STEPS and sum(map(sum, timed)) < SECONDS):
         taught, said = _seconds(step.teach, device)
-        refined, _ = _seconds(partial(step.refine, said), device)
+        refined, _ = _seconds(partial(step.refine, step.words(said)), device)
         learnt, _ = _seconds(partial(step.learn, said), device)  # refines too
+        if plain is not None:
+            alone, _ = _seconds(partial(plain.learn, None), device)
+            taught = max(learnt - alone - refined, 0.0)
+            learnt -= taught
         timed.append((taught, refined, learnt))
     teaching, refining, learning = (statistics.median(column) for column in zip(*timed, strict=True))
     whole = teaching + learning
     return Cost(
         seconds=whole,
-        teacher=teaching / whole if step.distill.active(1.0) else 0.0,
-        targets=min(refining / whole, 1 - teaching / whole) if step.distill.active(1.0) else 0.0,
+        teacher=teaching / whole if step.system.distilling.active(1.0) else 0.0,
+        targets=min(refining / whole, 1 - teaching / whole) if step.system.distilling.active(1.0) else 0.0,
         memory_mib=memory,
         training_seconds=float(run.result["seconds"]),
     )
@@ -145,16 +150,16 @@ def _peak_memory(step: Step, device: torch.device) -> float:
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         step.learn(step.teach())
-    trained = [*step.model.parameters(), *step.objective.parameters()]
+    trained, teacher = [*step.system.parameters()], step.system.teacher
     averages = [value for state in step.optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
     gradients = [parameter.grad for parameter in trained if parameter.grad is not None]
     for tensor in [
         *trained,
-        *step.model.buffers(),
+        *step.system.model.buffers(),
         *averages,
         *gradients,
-        *step.teacher.parameters(),
-        *step.teacher.buffers(),
+        *teacher.parameters(),
+        *teacher.buffers(),
         step.inputs,
     ]:
         keep(tensor)
