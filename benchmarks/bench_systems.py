@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import RESULTS, Comparison, Measurement, machine, measure
+from obdsd.experiments.timing import Pace
 from obdsd.presets import preset
-from obdsd.training.assembly import collection_of
-from obdsd.training.loop import Training
-from obdsd.training.runs import RunFolder
 
 SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "PSD": ("ms+psd", {}),
@@ -37,7 +33,7 @@ def main() -> None:
     print("\nSystems", flush=True)
     with TemporaryDirectory() as folder:
         settings = {"a head on features": (_rows(Path(folder)), HEAD), "a whole network, 32 px": ("glyphs", NETWORK)}
-        found = {name: _measured(data, common, Path(folder)) for name, (data, common) in settings.items()}
+        found = {name: _measured(data, common) for name, (data, common) in settings.items()}
     facts = machine()
     lines = [
         "# What a step costs",
@@ -72,31 +68,21 @@ def _rows(folder: Path) -> str:
     return str(folder / "rows.npz")
 
 
-def _measured(data: str, common: dict[str, Any], folder: Path) -> list[Measurement]:
-    plain, _ = _step(data, "ms", common, folder)
+def _measured(data: str, common: dict[str, Any]) -> list[Measurement]:
+    plain = _pace(data, "ms", common)
     found = []
     for name, (start, changes) in SYSTEMS.items():
         if start == "ms+global" and data == "glyphs":
             continue  # its epoch's walk needs the whole set embedded, which the head's row shows at CUB's size
-        step, more = _step(data, start, {**common, **changes}, folder)
-        row = measure(Comparison(name=name, ours=plain, peer=step, peer_name=name, rounds=8))
-        found.append(row if not more else _with(row, more))
+        pace = _pace(data, start, {**common, **changes})
+        row = measure(Comparison(name=name, ours=plain.step, peer=pace.step, peer_name=name, rounds=8))
+        found.append(_with(row, 1e3 * pace.once))
         print(f"  {name}: {found[-1].faster:.2f} {found[-1].spread}", flush=True)
     return found
 
 
-def _step(data: str, name: str, changes: dict[str, Any], folder: Path) -> tuple[Callable[[], object], float]:
-    """A step in the middle of a training, always on the same batch; and milliseconds that an epoch's walk adds to each."""
-    options = preset(name, data, **{"epochs": 4, "reference": False, "device": "cpu", **changes})
-    training = Training(options, collection_of(options), RunFolder(folder / "unused"))
-    training.progress.epoch = 2
-    batch = next(training.batches.epoch(2))
-    began = time.perf_counter()
-    training._walk_the_training_set()
-    walk = 1e3 * (time.perf_counter() - began) / len(training.batches) if name == "ms+global" else 0.0
-    for _ in range(3):  # a memory that knows its rows, moments that exist
-        training._step(*batch)
-    return lambda: training._step(*batch), walk
+def _pace(data: str, name: str, changes: dict[str, Any]) -> Pace:
+    return Pace(preset(name, data, **{"epochs": 4, "device": "cpu", **changes}))
 
 
 def _with(row: Measurement, milliseconds: float) -> Measurement:

@@ -22,7 +22,7 @@ from obdsd.method.teachers import TeacherBatch
 from obdsd.presets import preset
 from obdsd.settings import TrainOptions
 from obdsd.training import assembly
-from obdsd.training.display import display_for
+from obdsd.training.display import Display, display_for
 from obdsd.training.loop import Training
 from obdsd.training.run import data_record
 from obdsd.training.runs import RunFolder
@@ -111,8 +111,54 @@ class ShareKeeper(Training):
         found = self.progress.reading.get("gradient_share", 0.0)
         if 0 < found < 1:
             change = (self.share / (1 - self.share)) / (found / (1 - found))
-            self.distill = replace(self.distill, weight=self.distill.weight * min(4.0, max(0.25, change)))
+            distill = self.system.distill
+            self.system.distill = replace(distill, weight=distill.weight * min(4.0, max(0.25, change)))
         return super()._evaluate()
+
+
+class Scheduled(Training):
+    """Targets and temperature change from epoch to epoch, by how much of the training is done."""
+
+    @staticmethod
+    def distilled(distill: SelfDistillation, done: float) -> SelfDistillation:
+        raise NotImplementedError
+
+    def _run_epoch(self, display: Display) -> None:
+        self.system.distill = self.distilled(self.system.distill, self.progress.epoch / self.options.epochs)
+        super()._run_epoch(display)
+
+
+class OmegaFalls(Scheduled):
+    @staticmethod
+    def distilled(distill: SelfDistillation, done: float) -> SelfDistillation:
+        return replace(distill, targets=BatchDiffusion(0.9 * (1 - done)))
+
+
+class OmegaRises(Scheduled):
+    @staticmethod
+    def distilled(distill: SelfDistillation, done: float) -> SelfDistillation:
+        return replace(distill, targets=BatchDiffusion(0.9 * done))
+
+
+class TemperatureFalls(Scheduled):
+    @staticmethod
+    def distilled(distill: SelfDistillation, done: float) -> SelfDistillation:
+        return replace(distill, temperature=0.1**done)
+
+
+class TemperatureRises(Scheduled):
+    @staticmethod
+    def distilled(distill: SelfDistillation, done: float) -> SelfDistillation:
+        return replace(distill, temperature=0.1 ** (1 - done))
+
+
+class OldTeacher(Training):
+    """The teacher is renewed after every tenth epoch only."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        renew = self.system.teacher.update
+        self.system.teacher.update = lambda model: None if (self.progress.epoch + 1) % 10 else renew(model)  # type: ignore[method-assign]
 
 
 Distill = Callable[[TrainOptions, Tensor], SelfDistillation]
@@ -149,6 +195,12 @@ VARIANTS: dict[str, Variant] = {
     "share 0.5": Variant("ms+psd-constant", {}, loop=ShareKeeper),
     "share 0.5, walk": Variant("ms+obd-sd", {"ramp": "constant"}, loop=ShareKeeper),
     "ema 0.999": Variant("ms+psd-constant", {"teacher": "ema"}),
+    "ω falls, 0.9 to 0": Variant("ms+obd-sd", {}, loop=OmegaFalls),
+    "ω rises, 0 to 0.9": Variant("ms+obd-sd", {}, loop=OmegaRises),
+    "τ falls, 1 to 0.1": Variant("ms+psd", {}, loop=TemperatureFalls),
+    "τ rises, 0.1 to 1": Variant("ms+psd", {}, loop=TemperatureRises),
+    "old teacher": Variant("ms+psd", {}, loop=OldTeacher),
+    "old teacher, walk": Variant("ms+obd-sd", {}, loop=OldTeacher),
     "features": Variant("ms+psd", FEATURES),
     "features, walk": Variant("ms+obd-sd", FEATURES),
     "features, sparse walk": Variant("ms+obd-sd", FEATURES, _targets(lambda options, _: SparseWalk(options.omega))),

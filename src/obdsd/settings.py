@@ -12,18 +12,8 @@ TargetKind = Literal["pairwise", "batch-diffusion", "global-diffusion", "proxy-d
 
 PROXY_LOSSES = ("proxy-anchor", "proxy-nca", "soft-triple")
 AT_LEAST_0 = (
-    *(
-        "weight",
-        "feature_weight",
-        "feature_from",
-        "epoch_batches",
-        "weight_decay",
-        "clip",
-        "warmup_epochs",
-        "head_only_epochs",
-        "micro_batch",
-    ),
-    *("evaluate_every", "test_every", "patience", "checkpoint_minutes", "checkpoint_steps"),
+    *("weight", "feature_weight", "feature_from", "epoch_batches", "weight_decay", "clip", "warmup_epochs", "head_only_epochs"),
+    *("micro_batch", "evaluate_every", "test_every", "patience", "checkpoint_minutes", "checkpoint_steps"),
 )
 
 
@@ -325,7 +315,7 @@ class ReproduceOptions:
         seeds: How many seeds each row is trained with.
         only: One row of the table alone.
         out: The folder of all runs, results and tables; what is finished there is not run again.
-        jobs: Runs at a time, each in a process with its share of the cores; times compare best with 1.
+        jobs: Runs at a time, each in a process with its share of the cores.
     """
 
     table: str | None = field(default=None, kw_only=False)

@@ -20,9 +20,9 @@ def one_step(name: str, options: dict) -> dict[str, torch.Tensor]:
         for weight in training.system.teacher.parameters():
             weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel())))
     training.progress.epoch = 1
-    training._walk_the_training_set()
+    training.walk_the_training_set()
     inputs, labels, indices = next(training.batches.epoch(1))
-    parts = training._step(inputs, labels, indices)
+    parts = training.step(inputs, labels, indices)
     found = {f"model {n}": p.grad for n, p in training.embedder.named_parameters()}
     found |= {f"objective {n}": p.grad for n, p in training.system.objective.named_parameters()}
     found |= {f"reading {n}": torch.tensor(value) for n, value in training.progress.reading.items()}

@@ -209,7 +209,7 @@ def test_the_features_that_training_starts_from_teach(options, features):
     z, features_z = training.embedder(inputs).detach(), torch.nn.functional.normalize(rows, dim=1)
     p, q = (features_z @ features_z.T).softmax(dim=1), (z @ z.T).log_softmax(dim=1)
     by_hand = 3.0 * (p * (p.log() - q)).sum(dim=1).mean()
-    assert torch.isclose(training._step(inputs, labels, indices)["distillation"], by_hand, rtol=1e-4)
+    assert torch.isclose(training.step(inputs, labels, indices)["distillation"], by_hand, rtol=1e-4)
     train(chosen, show=False)  # and it runs to the end
 
 
@@ -545,16 +545,16 @@ def test_a_loss_of_the_library_that_cannot_be_called_so(options):
 
 def test_weights_that_are_not_finite_are_not_kept(options, monkeypatch):
     chosen = options("ms", epochs=2)
-    step = loop.Training._step
+    step = loop.Training.step
 
     def spoil(self, *batch):
         parts = step(self, *batch)
         if self.progress.epoch == 1:
             self.embedder.head[0].weight.data[0, 0] = float("nan")
-            monkeypatch.setattr(loop.Training, "_step", lambda *_: parts)
+            monkeypatch.setattr(loop.Training, "step", lambda *_: parts)
         return parts
 
-    monkeypatch.setattr(loop.Training, "_step", spoil)
+    monkeypatch.setattr(loop.Training, "step", spoil)
     with pytest.raises(InputError, match="epoch 1: the model's weights are not finite; the checkpoint before is kept"):
         train(chosen, show=False)
     assert read_state(Path(chosen.out) / "checkpoints" / "last.pt")["epoch"] == 1

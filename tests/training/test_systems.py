@@ -51,7 +51,7 @@ def test_the_first_generation_is_the_plain_training_and_teaches_the_second(optio
 @pytest.mark.parametrize("stage", ["first", "second"])
 def test_born_again_goes_on_inside_either_generation(options, tmp_path, monkeypatch, stage):
     whole = train(options("ms+bar+obdp", out=str(tmp_path / "whole")), show=False)
-    chosen, step, calls = options("ms+bar+obdp", out=str(tmp_path / "broken")), loop.Training._step, []
+    chosen, step, calls = options("ms+bar+obdp", out=str(tmp_path / "broken")), loop.Training.step, []
 
     def broken(self, *batch):
         calls.append(self)
@@ -59,7 +59,7 @@ def test_born_again_goes_on_inside_either_generation(options, tmp_path, monkeypa
             raise Terminated
         return step(self, *batch)
 
-    monkeypatch.setattr(loop.Training, "_step", broken)
+    monkeypatch.setattr(loop.Training, "step", broken)
     with pytest.raises(Terminated):
         train(chosen, show=False)
     assert (tmp_path / "broken" / "first" / "result.json").exists() == (stage == "second")
@@ -98,7 +98,7 @@ def test_the_step_with_heads_is_the_objective_by_hand(options):
     with torch.no_grad():
         base, taught = objective.parts(inputs, training.embedder(inputs), labels, 0.0)
     assert objective.distill.targets == BatchDiffusion(0.5)
-    found = training._step(inputs, labels, indices)
+    found = training.step(inputs, labels, indices)
     assert float(found["base"]) == pytest.approx(float(base), rel=1e-5)
     assert float(found["distillation"]) == pytest.approx(float(taught), rel=1e-5)
 
@@ -107,7 +107,7 @@ def test_chunks_of_a_batch_give_heads_the_same_gradient(options):
     whole, chunked = (built(options("margin+s2sd-msd", heads="8", micro_batch=size)) for size in (0, 3))
     batch = next(whole.batches.epoch(0))
     for training in (whole, chunked):
-        training._step(*batch)
+        training.step(*batch)
     for one, other in zip(whole.embedder.parameters(), chunked.embedder.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad)
     for one, other in zip(whole.system.objective.parameters(), chunked.system.objective.parameters(), strict=True):
@@ -118,10 +118,10 @@ def test_the_global_walk_is_over_the_training_set_as_the_teacher_embeds_it(optio
     training = built(options("ms+global", neighbours=9, omega=0.4))
     targets, fits = training.system.distill.targets, []
     monkeypatch.setattr(targets, "fit", lambda rows: (fits.append(rows), type(targets).fit(targets, rows)))
-    training._walk_the_training_set()
+    training.walk_the_training_set()
     assert not fits  # the ramp begins at 0
     training.progress.epoch = 1
-    training._walk_the_training_set()
+    training.walk_the_training_set()
     part = training.collection["train"]
     by_hand = training.system.teacher.model(torch.from_numpy(part.items.matrix[part.positions]))
     torch.testing.assert_close(fits[0], by_hand)
@@ -130,7 +130,7 @@ def test_the_global_walk_is_over_the_training_set_as_the_teacher_embeds_it(optio
     said = training._teaching(nothing, indices, nothing)  # needs no forward pass
     assert torch.equal(said.indices, indices)
     training.progress.step = 1
-    training._walk_the_training_set()
+    training.walk_the_training_set()
     assert len(fits) == 1  # once an epoch
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +16,8 @@ from obdsd.errors import InputError
 from obdsd.experiments.comparison import carry_out, read_result
 from obdsd.experiments.recipes import BENCHMARKS, TABLES, Row, Table
 from obdsd.experiments.search import search
+from obdsd.experiments.timing import relative_time
+from obdsd.files import read_mapping, write_json
 from obdsd.presets import data_kind, preset
 from obdsd.settings import TrainOptions
 from obdsd.training.runs import OF_THE_COMMAND, OF_THE_MACHINE
@@ -44,6 +47,8 @@ CHOICE: tuple[float, ...] = (10.0, 100.0, 1000.0)
 paper's for the row whose weight the paper searched."""
 FOLDS, SEARCH_SEED = ("0/3", "1/3"), 100  # the seeds of the table begin at 0
 RESULTS = "results.jsonl"
+TIMES = "times.json"
+TURNS = {"paper": 30, "small": 30, "tiny": 3}  # steps of each of two rows by which their times are compared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +121,33 @@ def reproduce(asked: Reproduction, show: bool = True) -> None:
     for (name, _), one in plan.items():  # finished before, but stopped before its line was written
         if find(done, one) is None:
             _append(asked.out, name, one)
+    measure_times(asked, rows, show)
+
+
+def measure_times(asked: Reproduction, rows: Sequence[Row], show: bool = True) -> None:
+    """How long each row takes beside the one that it is compared with, unless that is known: steps of both, taking turns."""
+    by_name, known = {row.name: row for row in asked.rows}, times(asked.out)
+    for row in rows:
+        if row.against is None:
+            continue
+        other = by_name[row.against]
+        pair = time_key(asked, row, other)
+        if pair not in known:
+            if show:
+                print(f"measuring the time of {row.name} beside {other.name}", file=sys.stderr, flush=True)
+            own, others = (options_of(each, asked.scale, asked.data) for each in (row, other))
+            known[pair] = round(relative_time(own, others, TURNS[asked.scale]), 4)
+            write_json(asked.out / TIMES, known)
+
+
+def times(out: Path) -> dict[str, float]:
+    """What was measured: seconds for a second of the other, by `time_key`."""
+    return read_mapping(out / TIMES) if (out / TIMES).exists() else {}
+
+
+def time_key(asked: Reproduction, row: Row, other: Row) -> str:
+    """The two trainings by what they are; a weight that is yet to be chosen changes no time."""
+    return " beside ".join(_key(options_of(each, asked.scale, asked.data)) for each in (row, other))
 
 
 def with_seed(options: TrainOptions, seed: int) -> TrainOptions:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from obdsd.experiments.comparison import class_differences
 from obdsd.experiments.published import published
 from obdsd.experiments.recipes import Row
-from obdsd.experiments.reproduction import Reproduction, chooses_weight, find, options_of, records, with_seed
+from obdsd.experiments.reproduction import Reproduction, chooses_weight, find, options_of, records, time_key, times, with_seed
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
 from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
@@ -39,7 +39,7 @@ class Line:
     paper_difference: float | None
     relative: float | None  # the difference as a share of the other row's Recall@1, in percent
     paper_relative: float | None
-    extra_time: float | None  # percent, median of pairs by seed
+    extra_time: float | None  # percent
     paper_extra_time: float | None
     weight: float | None
 
@@ -74,12 +74,11 @@ def _line(asked: Reproduction, row: Row, found: Mapping[str, Mapping[int, Mappin
     own, other = found[row.name], found.get(row.against or "", {})
     printed, others_printed = paper.get(row.name, {}), paper.get(row.against or "", {})
     pairs = [(own[seed], other[seed]) for seed in own if seed in other]
-    difference, over_classes, relative, extra = None, None, None, None
+    difference, over_classes, relative = None, None, None
     if pairs:
         gains = np.array([_metric(a, "recall@1") - _metric(b, "recall@1") for a, b in pairs])
         difference, over_classes = t_interval(gains), _over_classes([a for a, _ in pairs], [b for _, b in pairs])
         relative = 100 * float(gains.mean()) / float(np.mean([_metric(b, "recall@1") for _, b in pairs]))
-        extra = 100 * (float(np.median([a["seconds"] / b["seconds"] for a, b in pairs])) - 1)
     both = "recall@1" in printed and "recall@1" in others_printed
     gain = printed["recall@1"] - others_printed["recall@1"] if both else None
     weights = {run["options"]["weight"] for run in own.values() if run["options"]["teacher"] != "none"}
@@ -94,10 +93,16 @@ def _line(asked: Reproduction, row: Row, found: Mapping[str, Mapping[int, Mappin
         paper_difference=gain,
         relative=relative,
         paper_relative=printed.get("relative-recall@1", None if gain is None else 100 * gain / others_printed["recall@1"]),
-        extra_time=extra,
+        extra_time=_extra_time(asked, row),
         paper_extra_time=printed.get("extra-time"),
         weight=weights.pop() if len(weights) == 1 else None,
     )
+
+
+def _extra_time(asked: Reproduction, row: Row) -> float | None:
+    other = next((each for each in asked.rows if each.name == row.against), None)
+    ratio = None if other is None else times(asked.out).get(time_key(asked, row, other))
+    return None if ratio is None else 100 * (ratio - 1)
 
 
 def _over_classes(ours: list[Mapping[str, Any]], theirs: list[Mapping[str, Any]]) -> Interval:
@@ -151,7 +156,7 @@ def caption(asked: Reproduction) -> str:
     return (
         f"{asked.recipe.title}; scale {asked.scale} on {asked.data}, the paper's numbers are those of {asked.benchmark} with a whole "
         f"network; mean with the half width of its 95 % interval over seeds, last epoch.{chosen} Differences to {_references(asked)}, "
-        "paired by seed; time is that of the training beyond the other row's, measured in one run."
+        "paired by seed; time is that of the training beyond the other row's: steps that took turns, without loading and evaluation."
     )
 
 

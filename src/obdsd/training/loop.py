@@ -92,12 +92,12 @@ class Training:
         self.embedder.train()
         self.embedder.backbone.requires_grad_(at.epoch >= self.options.head_only_epochs)
         since = time.perf_counter()
-        self._walk_the_training_set()
+        self.walk_the_training_set()
         for inputs, labels, indices in self._batches_left():
             set_learning_rates(self.optimizer, lr_factor(self.options, at.epoch, (at.step + 1) / len(self.batches)))
             self._seed_dropout(at.epoch, at.step, self.ranks.rank)
             try:
-                parts = self._step(*self.fabric.to_device((inputs, labels, indices)))
+                parts = self.step(*self.fabric.to_device((inputs, labels, indices)))
             except (InputError, ValueError, NotImplementedError) as fault:
                 if not isinstance(fault, InputError) and not self.options.loss.startswith("pml:"):
                     raise
@@ -141,7 +141,7 @@ class Training:
         draws = torch.default_generator if device.type == "cpu" else torch.get_device_module(device)
         draws.manual_seed(seed_of(self.options.seed, *place))
 
-    def _step(self, inputs: Tensor, labels: Tensor, indices: Tensor) -> dict[str, Tensor]:
+    def step(self, inputs: Tensor, labels: Tensor, indices: Tensor) -> dict[str, Tensor]:
         """One step of the paper's algorithm, on the global batch."""
         options, ranks, at, system = self.options, self.ranks, self.progress, self.system
         progress, dim = at.epoch / options.epochs, self.embedder.dim
@@ -184,7 +184,7 @@ class Training:
             said = self.system.said(inputs, indices, self.options.micro_batch)
         return self.system.among_proxies(self.ranks.teaching(said), labels)
 
-    def _walk_the_training_set(self) -> None:
+    def walk_the_training_set(self) -> None:
         """Global diffusion, at an epoch's beginning: over the training set as the teacher embeds it, without augmentation."""
         at, targets = self.progress, self.system.distill.targets
         if not isinstance(targets, GlobalDiffusion) or at.step or not self.system.distill.active(at.epoch / self.options.epochs):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import statistics
-import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -16,6 +14,7 @@ from torch import Tensor
 
 from obdsd.data import Part
 from obdsd.experiments.reporting.runs import Finished
+from obdsd.experiments.timing import seconds_of
 from obdsd.method.global_diffusion import GlobalDiffusion
 from obdsd.method.teachers import Teacher, TeacherBatch
 from obdsd.models import Embedder
@@ -102,11 +101,11 @@ def cost_of(run: Finished, model: Embedder, teacher: Teacher, part: Part, device
         plain.learn(None)
     timed: list[tuple[float, float, float]] = []
     while not timed or (len(timed) < STEPS and sum(map(sum, timed)) < SECONDS):
-        taught, said = _seconds(step.teach, device)
-        refined, _ = _seconds(partial(step.refine, step.words(said)), device)
-        learnt, _ = _seconds(partial(step.learn, said), device)  # refines too
+        taught, said = seconds_of(step.teach, device)
+        refined, _ = seconds_of(partial(step.refine, step.words(said)), device)
+        learnt, _ = seconds_of(partial(step.learn, said), device)  # refines too
         if plain is not None:
-            alone, _ = _seconds(partial(plain.learn, None), device)
+            alone, _ = seconds_of(partial(plain.learn, None), device)
             taught = max(learnt - alone - refined, 0.0)
             learnt -= taught
         timed.append((taught, refined, learnt))
@@ -119,19 +118,6 @@ def cost_of(run: Finished, model: Embedder, teacher: Teacher, part: Part, device
         memory_mib=memory,
         training_seconds=float(run.result["seconds"]),
     )
-
-
-def _seconds(act: Callable[[], Any], device: torch.device) -> tuple[float, Any]:
-    _wait(device)
-    start = time.perf_counter()
-    found = act()
-    _wait(device)
-    return time.perf_counter() - start, found
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _peak_memory(step: Step, device: torch.device) -> float:
