@@ -6,6 +6,7 @@ python -m study settle REGIME                      write the chosen settings; co
 python -m study test REGIME [--rows a,b]           the chosen settings on the test classes
 python -m study noise REGIME                       the same with wrong training labels
 python -m study controls REGIME                    the anchor's walk against no walk and no graph, at its own settings
+python -m study times REGIME                       what a step of each tested row costs beside one of the plain loss
 python -m study variants [--head linear]           what the paper does not have, on held-out classes
 python -m study curves                             Recall@1 over λ and over ω, on held-out classes
 python -m study tables                             all tables and plots of docs/results.md, from results/
@@ -21,6 +22,7 @@ from dataclasses import replace
 import numpy as np
 
 from obdsd import cli
+from obdsd.experiments.timing import relative_time
 from obdsd.files import write_json
 from obdsd.models import Embedder
 from obdsd.settings import TrainOptions
@@ -44,11 +46,14 @@ from study.plan import (
 from study.records import RESULTS, SCRATCH, recorded, run_all
 
 FEATURES = SCRATCH / "cub128.npz"
+TURNS = 60  # steps of each of two rows by which their times are compared
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m study", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=("features", "search", "settle", "test", "noise", "controls", "variants", "curves", "tables"))
+    parser.add_argument(
+        "step", choices=("features", "search", "settle", "test", "noise", "controls", "times", "variants", "curves", "tables")
+    )
     parser.add_argument("regime", nargs="?", choices=REGIMES)
     parser.add_argument("--head", default="linear", choices=("linear", "two-layer"), help="variants: of which head")
     parser.add_argument("--rows", default=",".join(ROWS), help="rows, as ms,psd")
@@ -81,6 +86,8 @@ def main() -> None:
         settle(given.regime)
     elif given.step == "controls":
         controls(given.regime, given.jobs)
+    elif given.step == "times":
+        times(given.regime)
     elif given.step == "test":
         test(given.regime, rows, given.seeds, given.jobs)
     else:
@@ -173,6 +180,13 @@ def test(regime: str, rows: list[str], seeds: int, jobs: int) -> None:
         if seed in seeds_of(row)
     }
     run_all(plan, jobs)
+
+
+def times(regime: str) -> None:
+    """Steps of each row and of the plain loss take turns."""
+    plain = chosen_options(regime, "ms")
+    tested = [row for row in ROWS if row != "ms" and (RESULTS / regime / "test" / row).exists()]
+    write_json(RESULTS / regime / "times.json", {row: round(relative_time(chosen_options(regime, row), plain, TURNS), 3) for row in tested})
 
 
 def noise(regime: str, seeds: int, jobs: int) -> None:
