@@ -65,7 +65,7 @@ def record_of(options: TrainOptions) -> dict[str, Any]:
     every = max(1, len(lines) // POINTS)
     kept = [line for number, line in enumerate(lines, start=1) if number % every == 0 or "validation" in line]
     curve = [{name: line[name] for name in line if name not in ("seconds", "items_per_second")} for line in kept]
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     per_class = {"queries": classes["queries"], "recall": {"1": classes["recall"]["1"]}}
     return _rounded({"options": settings_of(options), "commit": commit, **result, "per_class": per_class, "curve": curve})
 

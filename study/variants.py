@@ -230,10 +230,12 @@ def run_variants(data: str, head: str, jobs: int) -> None:
 def _run(record: str, name: str, options: TrainOptions) -> float:
     """A training with the variant's parts in it; its record."""
     variant, folder, collection = VARIANTS[name], RunFolder(Path(str(options.out))), assembly.collection_of(options)
+    options = replace(options, resume=(folder.path / "config.yaml").exists())
     training = variant.loop(options, collection, folder)
-    folder.open(options, data_record(collection), training.here)
+    state, _ = folder.open(options, data_record(collection), training.here)
     if variant.distill is not None:
         training.system.distill = variant.distill(options, torch.from_numpy(collection["train"].labels))
+    training.restore(state)
     with display_for(False)(options.epochs, len(training.batches), 0) as display:
         training.run(display)
         score = training.finish(display).scores.recall[1]

@@ -38,6 +38,9 @@ class DataOptions:
     test_fraction: float = 0.5
     allow_incomplete: bool = False
 
+    def __post_init__(self) -> None:
+        _check_at_least(self, seed=0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:

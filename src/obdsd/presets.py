@@ -77,9 +77,13 @@ IDLE: list[tuple[str, Any, tuple[str, ...]]] = [  # an option, a value of it (or
     ("targets", "pairwise", ("omega",)),
     ("form", "symmetric", ("walk_temperature",)),
     ("loss", "not margin", ("sampling",)),
+    ("loss", "multi-similarity", ("objective_lr",)),
+    ("loss", "nt-xent", ("objective_lr",)),
+    ("head", "none", ("head_lr",)),
+    ("supervision", "none", ("replacement",)),
     ("optimizer", "not sgd", ("momentum",)),
     ("schedule", "not steps", ("lr_gamma",)),
-    ("backbone", "features", ("crop", "flip", "size", "pooling", "weights", "channels_last")),
+    ("backbone", "features", ("crop", "flip", "size", "pooling", "weights", "channels_last", "batchnorm", "heads_pooling")),
 ]
 
 DATA: dict[str, dict[str, Any]] = {
@@ -120,19 +124,23 @@ def preset_settings(name: str, data: str) -> dict[str, Any]:
 def train_layers(given: dict[str, Any]) -> dict[str, Any]:
     """What lies between the defaults and what a user of the command line gave: the preset's settings."""
     settings = preset_settings(given.get("preset", TrainOptions.preset), given["data"])
-    _check_used({**asdict(TrainOptions(given["data"])), **settings}, given)
+    for fault in idle_options(given["data"], settings, given).values():
+        raise InputError(fault)
     return settings
 
 
-def _check_used(usual: dict[str, Any], given: dict[str, Any]) -> None:
-    """Refuse an option that would do nothing beside the others, unless it says what holds anyway (a run's own config.yaml)."""
+def idle_options(data: str, settings: dict[str, Any], given: dict[str, Any]) -> dict[str, str]:
+    """What was given but would do nothing beside the other options, and why; not what says what holds anyway (a run's own config.yaml)."""
+    usual = {**asdict(TrainOptions(data)), **settings}
     counts = {**usual, **given}
+    found: dict[str, str] = {}
     for other, value, names in IDLE:
         negated = isinstance(value, str) and value.startswith("not ")
         idle = counts[other] != value[4:] if negated else counts[other] == value
         for name in names:
             if idle and given.get(name, usual[name]) != usual[name]:
-                raise InputError(f"{name}={given[name]} does nothing with {other}={counts[other]}; leave it out or change {other}")
+                found.setdefault(name, f"{name}={given[name]} does nothing with {other}={counts[other]}; leave it out or change {other}")
+    return found
 
 
 def configuration(options: TrainOptions | CompareOptions) -> dict[str, Any]:

@@ -47,7 +47,8 @@ class Settings:
         weight: Final weight of the distillation (λ).
         temperature: Of the distillation (τ).
         ramp: Whether the weight grows linearly with the epochs or is constant.
-        backbone: A name of timm, bn-inception, tiny-conv, or features for data that are embeddings.
+        backbone: A name of timm (with the tag of its weights, as .tv_in1k, torchvision's), bn-inception, tiny-conv, or features for data
+            that are embeddings.
         weights: imagenet (downloaded), offline (in a pip package), none, or a file; default by backbone.
         pooling: How local features become one row.
         head: The layers on the pooled features.
@@ -119,7 +120,7 @@ class Settings:
     weight: float = 1000.0
     temperature: float = 1.0
     ramp: Literal["linear", "constant"] = "linear"
-    backbone: str = "resnet50"
+    backbone: str = "resnet50.tv_in1k"
     weights: str | None = None
     pooling: Literal["avg", "avg+max", "token"] = "avg"
     head: Literal["linear", "two-layer", "none"] = "linear"

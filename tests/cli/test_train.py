@@ -83,6 +83,8 @@ def test_a_run_is_evaluated_on_the_classes_that_it_did_not_see(rows, tmp_path, c
     record = json.loads((out / "result.json").read_text())
     assert cli.main(["evaluate", str(out), rows, "--out", str(tmp_path / "scores.json")]) == 0
     assert json.loads((tmp_path / "scores.json").read_text())["scores"]["recall"] == pytest.approx(record["scores"]["recall"])
+    assert cli.main(["evaluate", str(out / "model"), rows, "--out", str(tmp_path / "same.json")]) == 0
+    assert json.loads((tmp_path / "same.json").read_text())["scores"]["recall"] == pytest.approx(record["scores"]["recall"])
     capsys.readouterr()
     assert cli.main(["evaluate", str(out), rows, "--split-seed", "0"]) == 2
     assert "split_seed=0 is not the 7 that model=" in capsys.readouterr().err
@@ -93,6 +95,14 @@ def test_a_runs_config_repeats_it(rows, tmp_path, capsys):
     assert cli.main(["train", "--config", str(tmp_path / "a" / "config.yaml"), "--out", str(tmp_path / "b")]) == 0
     first, second = (json.loads((tmp_path / name / "result.json").read_text())["scores"] for name in "ab")
     assert first == second
+
+
+def test_a_config_that_is_no_text(capsys, tmp_path):
+    (tmp_path / "options.yaml").write_bytes(b"epochs: 3\nlogger: \xff\xfe\n")
+    assert cli.main(["train", "glyphs", "--config", str(tmp_path / "options.yaml")]) == 2
+    said = capsys.readouterr().err
+    assert "config is no text in UTF-8" in said
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -109,7 +119,7 @@ def test_the_papers_settings():
         assert (chosen.batch_size, chosen.per_class, chosen.lr, chosen.weight_decay, chosen.temperature) == (112, 2, 1e-5, 4e-4, 1.0)
         assert (chosen.optimizer, chosen.backbone, chosen.pooling, chosen.head, chosen.ramp) == (
             "adam",
-            "resnet50",
+            "resnet50.tv_in1k",
             "avg",
             "linear",
             "linear",
@@ -143,6 +153,13 @@ MISTAKES = [
     (["train", "glyphs", "--seed", "-1"], "seed=-1 must be a whole number from 0 to 2147483647"),
     (["train", "glyphs", "--split-seed", "-1"], "split_seed=-1 must be a whole number"),
     (["train", "glyphs", "--preset", "ms", "--weight", "7"], "weight=7.0 does nothing with teacher=none; leave it out or change teacher"),
+    (["train", "glyphs", "--objective-lr", "0.1"], "objective_lr=0.1 does nothing with loss=multi-similarity; leave it out or change loss"),
+    (["train", "glyphs", "--head", "none", "--head-lr", "0.1"], "head_lr=0.1 does nothing with head=none"),
+    (["train", "glyphs", "--preset", "nt-xent", "--replacement"], "replacement=True does nothing with supervision=none"),
+    (["train", "x.npz", "--batchnorm", "train"], "batchnorm=train does nothing with backbone=features"),
+    (["train", "glyphs", "--omega", "0.99999"], "omega=0.99999 is too near 1 for torch.float32"),
+    (["compare", "glyphs", "--presets", "ms,ms+psd", "--omega", "0.9"], "omega=0.9 does nothing in any row; leave it out"),
+    (["data", "check", "glyphs", "--seed", "-1"], "seed=-1 must be a whole number from 0"),
     (["train", "glyphs", "--sampling", "random"], "sampling=random does nothing with loss=multi-similarity"),
     (["train", "glyphs", "--head", "none", "--head-only-epochs", "1"], "head_only_epochs=1 needs a head; use head=linear"),
     (
@@ -177,6 +194,10 @@ def test_a_mistake_is_one_line(arguments, line, capsys, tmp_path, monkeypatch):
         ("- a", "must hold rows, NAME with settings below it"),
         ("x: {preset: ms, wieght: 3}", "row x: Option 'wieght' is not accepted"),
         ("x: {preset: ms, weight: heavy}", "row x:"),
+        (
+            "x: {preset: ms+psd, omega: 0.9}\ny: {preset: ms}",
+            "row x: omega=0.9 does nothing with targets=pairwise; leave it out or change targets",
+        ),
         ("a/b: {preset: ms}", "row='a/b' names a folder; use letters, digits and . + - _"),
     ],
 )

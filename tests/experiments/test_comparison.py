@@ -121,6 +121,15 @@ def test_a_run_that_fails_in_another_process_is_named(rows, tmp_path):
         compare(broken, SEEDS, tmp_path, jobs=2, show=False)
 
 
+def test_a_fault_ends_the_other_runs_at_once(rows, tmp_path):
+    """They keep their state; nobody waits for days to hear of a typing mistake."""
+    long = replace(rows["ms"], epochs=20000, evaluate_every=0)
+    broken = replace(long, loss="nonsense")
+    with pytest.raises(InputError, match=r"broken/seed-3: loss=nonsense is not known"):
+        compare({"long": long, "broken": broken}, [3], tmp_path, jobs=2, show=False)
+    assert not (tmp_path / "long" / "seed-3" / "result.json").exists()
+
+
 def test_tables(finished, tmp_path):
     comparison, _ = finished
     write_tables(comparison, tmp_path)

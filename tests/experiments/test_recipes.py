@@ -205,7 +205,14 @@ def test_the_paper_scale_is_the_papers_settings():
         0.3,
     )
     last = options_of(rows["sota"]["sop"]["r50-512"], "paper", sop)
-    assert (last.backbone, last.dim, last.weight, last.epochs, last.steps, last.lr_gamma) == ("resnet50", 512, 200.0, 200, (70, 100), 0.2)
+    assert (last.backbone, last.dim, last.weight, last.epochs, last.steps, last.lr_gamma) == (
+        "resnet50.tv_in1k",
+        512,
+        200.0,
+        200,
+        (70, 100),
+        0.2,
+    )
     assert [options_of(rows["elements"][name]["flat"], "paper", f"{name}:somewhere").scale for name in BENCHMARKS] == [0.7, 0.01, 0.5]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from obdsd import cli
+from obdsd.errors import InputError
 from obdsd.experiments import reproduction
 from obdsd.experiments.recipes import TABLES
 from obdsd.experiments.reproduction import Reproduction, find, options_of, records, reproduce, settled
@@ -84,6 +85,35 @@ def test_the_weight_is_the_best_on_held_out_classes(asked):
     assert found.keys() == {10.0, 100.0, 1000.0}
     assert found[chosen.weight] == max(found.values())
     assert not list((asked.out / "search").glob("ms-*"))  # the plain loss has none to choose
+
+
+def test_another_tables_weights_do_not_count_for_a_row(asked, tmp_path):
+    """The λ table trains the same system with other weights; the chosen one stays what it was."""
+    copy = replace(asked, out=tmp_path / "copy")
+    copy.out.mkdir()
+    for name in ("results.jsonl", "chosen.json"):
+        (copy.out / name).write_bytes((asked.out / name).read_bytes())
+    before = lines_of(copy)
+    chosen = next(line.weight for line in before if line.name == "obd-sd")
+    with open(copy.out / "results.jsonl", "a") as file:
+        for record in [record for record in records(asked.out) if record["row"] == "obd-sd"]:
+            file.write(
+                json.dumps({**record, "options": {**record["options"], "weight": chosen + 1}, "scores": {"recall": {"1": 0.0}}}) + "\n"
+            )
+    assert repr(lines_of(copy)) == repr(before)
+    (copy.out / "chosen.json").unlink()
+    assert {line.name: line.seeds for line in lines_of(copy)} == {"ms": 2, "psd": 0, "obd-sd": 0}
+
+
+def test_runs_on_data_that_changed_are_not_taken_for_done(asked, tmp_path):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    lines = [json.loads(line) for line in (asked.out / "results.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["data"]["train"]["fingerprint"] = "of other rows"
+    (copy / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(InputError, match=r"results.jsonl holds runs on other data than .*rows.npz holds now; choose another out"):
+        reproduce(replace(asked, out=copy), show=False)
 
 
 def test_rows_that_set_their_weight_and_heads_keep_it(asked):

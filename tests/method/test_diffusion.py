@@ -70,6 +70,13 @@ def test_an_isolated_row_keeps_its_similarities():
     assert not torch.allclose(A[0], D[0])
 
 
+def test_links_too_weak_to_divide_by_are_none():
+    """1e-39 is a subnormal number of float32: its root's inverse squared is infinite."""
+    D = torch.eye(3)
+    D[0, 1] = D[1, 0] = 1e-39
+    assert torch.equal(symmetric_transition(D), torch.eye(3))
+
+
 def test_duplicate_rows_stay_equal_and_finite():
     Z = slow.unit_rows(6, 4, seed=1, dtype=torch.float64)
     Z[3] = Z[0]

@@ -145,6 +145,14 @@ def test_a_teacher_that_stands_still_is_walked_once(options, monkeypatch):
     assert len(fits) == 1 + 2  # epochs 1 and 2 of 3
 
 
+def test_a_walk_that_cannot_be_taken_is_refused_before_the_first_step(options):
+    with pytest.raises(InputError, match=r"neighbours=500 must be less than the .* items that train; ask for fewer"):
+        built(options("ms+global", neighbours=500))
+    with pytest.raises(InputError, match=r"omega=0\.99999 is too near 1"):
+        built(options("proxy-anchor+proxy-diffusion", omega=0.99999))
+    built(options("ms+psd", omega=0.99999))  # no walk, nothing to refuse
+
+
 def test_the_proxies_of_the_batch_join_its_graph(options):
     training = built(options("proxy-anchor+proxy-diffusion", omega=0.4))
     inputs, labels, indices = next(training.batches.epoch(1))

@@ -78,7 +78,10 @@ class Command(NamedTuple):
 
 def _run(parser: ArgumentParser, arguments: Sequence[str]) -> int:
     shown = [word for word in arguments if word != PRINT_CONFIG]
-    chosen = parser.parse_args(shown, defaults=False)
+    try:
+        chosen = parser.parse_args(shown, defaults=False)
+    except UnicodeDecodeError as damage:
+        raise InputError(f"config is no text in UTF-8 ({damage.reason} at byte {damage.start}); give a YAML file") from damage
     if chosen.get("command") is None:
         parser.print_help()
         return DONE

@@ -14,7 +14,7 @@ from obdsd.cli.report import write_at_the_end
 from obdsd.errors import InputError, Terminated
 from obdsd.experiments import compare
 from obdsd.experiments.tables import caption, plain_words, text_table, write_tables
-from obdsd.presets import preset_settings
+from obdsd.presets import idle_options, preset_settings
 from obdsd.settings import CompareOptions, TrainOptions
 
 
@@ -42,12 +42,19 @@ def rows_of(options: CompareOptions) -> dict[str, TrainOptions]:
         raise InputError(
             f"{erased}={shared[erased]} for every row would undo what the presets differ in; write the rows in a YAML file (--rows)"
         )
-    rows = {}
+    rows, idle_in = {}, {}
     for name, entry in entries.items():
         if not re.fullmatch(r"[\w.+-]+", name):
             raise InputError(f"row={name!r} names a folder; use letters, digits and . + - _")
         start = entry.get("preset", TrainOptions.preset)
-        rows[name] = TrainOptions(options.data, **{**preset_settings(start, options.data), **entry, **shared})
+        settings = preset_settings(start, options.data)
+        rows[name] = TrainOptions(options.data, **{**settings, **entry, **shared})
+        idle_in[name] = idle_options(options.data, settings, {**entry, **shared})
+        for fault in (fault for option, fault in idle_in[name].items() if option in entry):
+            raise InputError(f"row {name}: {fault}")
+    for option in shared:
+        if all(option in idle for idle in idle_in.values()):
+            raise InputError(f"{option}={shared[option]} does nothing in any row; leave it out")
     return rows
 
 

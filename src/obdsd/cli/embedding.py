@@ -39,8 +39,9 @@ def open_both(data: str, options: EmbedOptions | EvaluateOptions) -> tuple[Embed
 
 def _split_of(options: EmbedOptions | EvaluateOptions) -> dict[str, Any]:
     """How classes are split: as asked, and as the run did whose model this is, since its training classes must not be taken for test."""
-    file = Path(options.model).expanduser() / "config.yaml"
-    trained = read_mapping(file) if file.is_file() else {}
+    folder = Path(options.model).expanduser()
+    places = [folder, folder.resolve().parent] if (folder / "model.json").is_file() else [folder]  # a model lies in its run
+    trained = next((read_mapping(place / "config.yaml") for place in places if (place / "config.yaml").is_file()), {})
     split = {}
     for name, usual in (("split_seed", 0), ("test_fraction", 0.5)):
         asked, own = getattr(options, name), trained.get(name)

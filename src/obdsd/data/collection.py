@@ -89,16 +89,20 @@ class Collection:
             if not len(part):
                 raise InputError(f"{self.name}: {name} has no items; check the path and the split")
         train = self["train"]
-        seen = set(train.class_names)
-        if len(seen) < 2:
+        if len(train.class_names) < 2:
             raise InputError(f"{self.name}: train has one class only ({train.class_names[0]!r}); a metric needs 2 or more to compare")
         if np.bincount(train.labels).max() < 2:
             raise InputError(f"{self.name}: no training class has 2 items; without a pair of one class there is nothing to learn")
-        for name in sorted(self.parts.keys() - {"train"}):
-            shared = sorted(seen & set(self.parts[name].class_names))
-            if shared:
-                some = ", ".join(shared[:3]) + (", …" if len(shared) > 3 else "")
-                raise InputError(f"{self.name}: train and {name} share {len(shared)} classes ({some}); split by class")
+        scored = sorted(self.parts.keys() - {"train", "val"})
+        for one, other in [("train", name) for name in (*scored, "val")] + [("val", name) for name in scored]:
+            if one in self.parts and other in self.parts:
+                self._check_apart(one, other)
+
+    def _check_apart(self, one: str, other: str) -> None:
+        shared = sorted({*self.parts[one].class_names} & {*self.parts[other].class_names})
+        if shared:
+            some = ", ".join(shared[:3]) + (", …" if len(shared) > 3 else "")
+            raise InputError(f"{self.name}: {one} and {other} share {len(shared)} classes ({some}); split by class")
 
     def __getitem__(self, name: str) -> Part:
         if name not in self.parts:

@@ -139,7 +139,7 @@ def _side_by_side(due: Mapping[tuple[Any, ...], TrainOptions], jobs: int) -> Ite
                 yield under_way[future]
         except BrokenProcessPool:
             raise Terminated("the process of a run was ended from outside; the same command goes on with what is left") from None
-        except (KeyboardInterrupt, Terminated):
+        except (KeyboardInterrupt, Terminated, InputError):  # one fault ends them all, now and not when the others are through
             for worker in multiprocessing.active_children():
                 worker.terminate()  # each finishes its step and keeps its state
             raise

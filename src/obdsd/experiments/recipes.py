@@ -14,7 +14,8 @@ WALK_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
 NOISE = (0.1, 0.2, 0.3, 0.4)
 WEIGHTS = {"cub200": (100, 500, 1000, 2000, 5000), "cars196": (10, 50, 75, 100, 200), "sop": (10, 50, 100, 200, 500)}
 SAMPLING = ("random", "semihard", "softhard", "distance")
-ARCHITECTURES = {"r50-128": ("resnet50", 128), "ibn-512": ("bn-inception", 512), "r50-512": ("resnet50", 512)}
+RESNET50 = "resnet50.tv_in1k"  # torchvision's weights, as the paper's
+ARCHITECTURES = {"r50-128": (RESNET50, 128), "ibn-512": ("bn-inception", 512), "r50-512": (RESNET50, 512)}
 LONGER: dict[str, dict[str, Any]] = {  # Table 2's training
     "cub200": {},
     "cars196": {"weight": 200.0, "epochs": 300, "schedule": "steps", "lr_steps": "200,250", "lr_gamma": 0.3},

@@ -20,6 +20,8 @@ from obdsd.experiments.timing import relative_time
 from obdsd.files import read_mapping, write_json
 from obdsd.presets import data_kind, preset
 from obdsd.settings import TrainOptions
+from obdsd.training.assembly import collection_of
+from obdsd.training.run import data_record
 from obdsd.training.runs import OF_THE_COMMAND, OF_THE_MACHINE
 
 Scale = Literal["paper", "small", "tiny"]
@@ -48,6 +50,7 @@ paper's for the row whose weight the paper searched."""
 FOLDS, SEARCH_SEED = ("0/3", "1/3"), 100  # the seeds of the table begin at 0
 RESULTS = "results.jsonl"
 TIMES = "times.json"
+CHOSEN = "chosen.json"
 TURNS = {"paper": 30, "small": 30, "tiny": 1}  # steps of each of two rows by which their times are compared
 
 
@@ -108,6 +111,7 @@ def options_of(row: Row, scale: Scale, data: str) -> TrainOptions:
 def reproduce(asked: Reproduction, show: bool = True) -> None:
     """Train what the table asks for and has not got; each finished run becomes a line of `results.jsonl`."""
     rows = [row for row in asked.rows if asked.only in (None, row.name)]
+    check_data(asked)
     options = {row.name: settled(asked, row, show) for row in rows}
     done = records(asked.out)
     plan = {}
@@ -150,6 +154,14 @@ def time_key(asked: Reproduction, row: Row, other: Row) -> str:
     return " beside ".join(_key(options_of(each, asked.scale, asked.data)) for each in (row, other))
 
 
+def check_data(asked: Reproduction) -> None:
+    """Rows of a table are compared: what is there must be of the same data."""
+    now = data_record(collection_of(options_of(asked.rows[0], asked.scale, asked.data)))
+    for record in records(asked.out):
+        if record["options"]["data"] == asked.data and record.get("data", now) != now:
+            raise InputError(f"{asked.out / RESULTS} holds runs on other data than {asked.data} holds now; choose another out")
+
+
 def with_seed(options: TrainOptions, seed: int) -> TrainOptions:
     """The untrained reference is the same for every seed: the first one scores it."""
     return replace(options, seed=seed, reference=options.reference and seed == 0)
@@ -160,10 +172,30 @@ def settled(asked: Reproduction, row: Row, show: bool = True) -> TrainOptions:
     options = options_of(row, asked.scale, asked.data)
     if not chooses_weight(asked, row):
         return options
-    plain = replace(options, reference=False, label_noise=0.0)
+    plain = _searched(options)
     candidates = {f"weight-{weight:g}": replace(plain, weight=weight) for weight in CHOICE}
     best = search(candidates, FOLDS, [SEARCH_SEED], asked.out / "search" / _key(plain), jobs=asked.jobs, show=show)[0]
-    return replace(options, weight=float(best.name.removeprefix("weight-")))
+    weight = float(best.name.removeprefix("weight-"))
+    write_json(asked.out / CHOSEN, {**chosen_weights(asked.out), _key(plain): weight})
+    return replace(options, weight=weight)
+
+
+def with_chosen_weight(asked: Reproduction, row: Row) -> TrainOptions | None:
+    """A row's options as they were settled; None if its weight is yet to be chosen."""
+    options = options_of(row, asked.scale, asked.data)
+    if not chooses_weight(asked, row):
+        return options
+    weight = chosen_weights(asked.out).get(_key(_searched(options)))
+    return None if weight is None else replace(options, weight=weight)
+
+
+def chosen_weights(out: Path) -> dict[str, float]:
+    """What held-out classes chose, by what was searched."""
+    return read_mapping(out / CHOSEN) if (out / CHOSEN).exists() else {}
+
+
+def _searched(options: TrainOptions) -> TrainOptions:
+    return replace(options, reference=False, label_noise=0.0)
 
 
 def chooses_weight(asked: Reproduction, row: Row) -> bool:
@@ -194,9 +226,9 @@ def records(out: Path) -> list[dict[str, Any]]:
     return found
 
 
-def find(done: Sequence[Mapping[str, Any]], options: TrainOptions, but: Sequence[str] = ()) -> Mapping[str, Any] | None:
-    """The latest record of a training with these options, some of them left aside."""
-    wanted = {name: value for name, value in settings_of(options).items() if name not in but}
+def find(done: Sequence[Mapping[str, Any]], options: TrainOptions) -> Mapping[str, Any] | None:
+    """The latest record of a training with these options."""
+    wanted = settings_of(options)
     usual = settings_of(TrainOptions(options.data))  # also of options that came after the record
     return next((record for record in reversed(done) if wanted.items() <= {**usual, **record["options"]}.items()), None)
 
@@ -204,6 +236,7 @@ def find(done: Sequence[Mapping[str, Any]], options: TrainOptions, but: Sequence
 def _append(out: Path, name: str, options: TrainOptions) -> None:
     folder = Path(str(options.out))
     record = {"row": name, "run": str(folder.relative_to(out)), "options": settings_of(options), **read_result(folder)}
+    record["data"] = read_mapping(folder / "run.json")["data"]
     file_name = out / RESULTS
     cut_off = file_name.exists() and not file_name.read_bytes().endswith(b"\n")
     try:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from obdsd.experiments.comparison import class_differences
 from obdsd.experiments.published import published
 from obdsd.experiments.recipes import Row
-from obdsd.experiments.reproduction import Reproduction, chooses_weight, find, options_of, records, time_key, times, with_seed
+from obdsd.experiments.reproduction import Reproduction, find, records, time_key, times, with_chosen_weight, with_seed
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
 from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
@@ -55,10 +55,9 @@ def lines_of(asked: Reproduction) -> list[Line]:
 
 
 def _runs(asked: Reproduction, row: Row, done: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
-    """The finished runs of a row by seed, with whatever weight was chosen for it."""
-    options = options_of(row, asked.scale, asked.data)
-    chosen = ("weight",) if chooses_weight(asked, row) else ()
-    by_seed = {seed: find(done, with_seed(options, seed), but=chosen) for seed in range(asked.seeds)}
+    """The finished runs of a row by seed, with the weight that was chosen for it."""
+    options = with_chosen_weight(asked, row)
+    by_seed = {} if options is None else {seed: find(done, with_seed(options, seed)) for seed in range(asked.seeds)}
     return {seed: record for seed, record in by_seed.items() if record is not None}
 
 

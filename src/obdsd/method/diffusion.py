@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import threshold
 
 from obdsd.method.checks import check_distance_from_one, check_omega, check_square, check_temperature, refuse
 from obdsd.method.precision import in_full, without_autocast
@@ -22,7 +23,8 @@ def symmetric_transition(similarity: Float[Tensor, "b b"]) -> Float[Tensor, "b b
             [0., 0., 1.]])
     """
     check_square("similarity", similarity)
-    W = in_full(similarity).clamp(min=0).fill_diagonal_(0)
+    D = in_full(similarity)
+    W = threshold(D, torch.finfo(D.dtype).tiny, 0).fill_diagonal_(0)  # a degree of less has no root to divide by
     degree = W.sum(dim=1)
     isolated = degree == 0
     root = degree.masked_fill(isolated, 1).rsqrt()

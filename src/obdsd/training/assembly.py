@@ -90,7 +90,8 @@ def optimizer_of(options: Settings, model: Embedder, objective: Objective | S2SD
     if options.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=options.lr, weight_decay=options.weight_decay, momentum=options.momentum)
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[options.optimizer]
-    return kind(groups, lr=options.lr, weight_decay=options.weight_decay, fused=True)
+    scaled = options.precision == "16" and options.clip > 0  # a fused step unscales the gradients itself, after they were to be clipped
+    return kind(groups, lr=options.lr, weight_decay=options.weight_decay, fused=not scaled)
 
 
 def check_micro_batch(settings: Settings, model: Embedder) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from obdsd.data import Collection
 from obdsd.errors import InputError, Terminated
 from obdsd.evaluation import Scores
+from obdsd.evaluation.scores import finite_or_none
 from obdsd.method.global_diffusion import GlobalDiffusion
 from obdsd.method.teachers import FrozenTeacher, TeacherBatch
 from obdsd.models import Embedder
@@ -49,6 +50,7 @@ class Training:
         self.fabric = engine(options.device, PRECISIONS[options.precision])
         self.ranks, device = Ranks(self.fabric), self.fabric.device
         self.part = part = assembly.training_part(options, collection)
+        systems.check_walk(options, len(part))
         self.embedder = assembly.with_shared_statistics(assembly.model_of(options, collection), self.ranks.size, device)
         assembly.check_micro_batch(options, self.embedder)
         self.batches = TrainingBatches(options, part, self.embedder, self.ranks.rank, self.ranks.size)
@@ -95,19 +97,18 @@ class Training:
         self.walk_the_training_set()
         for inputs, labels, indices in self._batches_left():
             set_learning_rates(self.optimizer, lr_factor(self.options, at.epoch, (at.step + 1) / len(self.batches)))
-            self._seed_dropout(at.epoch, at.step, self.ranks.rank)
             try:
                 parts = self.step(*self.fabric.to_device((inputs, labels, indices)))
-            except (InputError, ValueError, NotImplementedError) as fault:
+            except (InputError, ValueError, NotImplementedError, AssertionError) as fault:
                 if not isinstance(fault, InputError) and not self.options.loss.startswith("pml:"):
                     raise
-                raise self._failure(" ".join(str(fault).split()), indices) from fault
-            for name, value in parts.items():
-                at.sums[name] = at.sums.get(name, torch.zeros_like(value)) + value
+                raise self._failure(" ".join(str(fault).split()) or type(fault).__name__, indices) from fault
+            losses = {name: float(value) for name, value in parts.items()}
+            at.sums = {name: at.sums.get(name, 0.0) + value for name, value in losses.items()}
             at.items += len(labels) * self.ranks.size
             at.step += 1
             at.epoch_seconds, since = at.epoch_seconds + time.perf_counter() - since, time.perf_counter()
-            display.step(at.epoch, len(labels) * self.ranks.size, {name: float(value) for name, value in parts.items()})
+            display.step(at.epoch, len(labels) * self.ranks.size, losses)
             self._save_if_due()
         if not all(bool(torch.isfinite(weight).all()) for weight in self.embedder.parameters()):
             raise InputError(f"epoch {at.epoch}: the model's weights are not finite; the checkpoint before is kept, try a smaller lr")
@@ -135,11 +136,15 @@ class Training:
         self.folder.save(self._state())
         self.saved = time.monotonic()
 
-    def _seed_dropout(self, *place: int) -> None:
-        """On the device that draws it, and no other: without a GPU, `torch.manual_seed` would keep each call for one that may yet come."""
-        device = self.fabric.device
-        draws = torch.default_generator if device.type == "cpu" else torch.get_device_module(device)
-        draws.manual_seed(seed_of(self.options.seed, *place))
+    def _seed(self, *place: int) -> None:
+        """What is drawn from here on, on the CPU or the run's device, is a function of the place. (`torch.manual_seed` would do it on every
+        device, and without a GPU keep each call for one that may yet come.)"""
+        seed, device = seed_of(self.options.seed, *place), self.fabric.device
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            torch.cuda.default_generators[device.index or 0].manual_seed(seed)
+        elif device.type != "cpu":
+            torch.get_device_module(device).manual_seed(seed)
 
     def step(self, inputs: Tensor, labels: Tensor, indices: Tensor) -> dict[str, Tensor]:
         """One step of the paper's algorithm, on the global batch."""
@@ -147,12 +152,14 @@ class Training:
         progress, dim = at.epoch / options.epochs, self.embedder.dim
         if options.channels_last and inputs.ndim == 4:
             inputs = inputs.to(memory_format=torch.channels_last)
+        self._seed(at.epoch, at.step, ranks.rank)  # each process drops out other things
         all_labels, all_indices = ranks.all(labels), ranks.all(indices)
         said = self._teaching(inputs, indices, all_labels) if system.distill.active(progress) else None
         parts: dict[str, Tensor] = {}
 
         def loss_of(rows: Tensor) -> Tensor:
             rows = ranks.rows(rows)
+            self._seed(at.epoch, at.step)  # all processes draw the same for the one loss
             base, distillation = system.losses(rows, all_labels, said, progress)
             parts.update(base=base.detach(), distillation=distillation.detach())
             if not all(map(torch.isfinite, parts.values())):
@@ -216,12 +223,12 @@ class Training:
     def _close_epoch(self, found: Mapping[str, Scores | dict[str, Any]]) -> dict[str, Any]:
         """The epoch's line, then the checkpoint: a line without it is written anew."""
         at, options = self.progress, self.options
-        loss = {name: float(value) / len(self.batches) for name, value in at.sums.items()}
+        loss = {name: value / len(self.batches) for name, value in at.sums.items()}
         loss["weight"] = self.system.distilling.current_weight(at.epoch / options.epochs)
         line: dict[str, Any] = {"epoch": at.epoch, "loss": loss}
         line |= {"seconds": round(at.epoch_seconds, 3), "items_per_second": round(at.items / max(at.epoch_seconds, 1e-9), 1)}
         if at.reading:
-            line["distillation"] = at.reading
+            line["distillation"] = {name: finite_or_none(value) for name, value in at.reading.items()}
         line |= {name: scores.as_dict() if isinstance(scores, Scores) else scores for name, scores in found.items()}
         if isinstance(scores := found.get("validation"), Scores):
             self._remember_best(scores)

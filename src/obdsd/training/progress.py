@@ -6,8 +6,6 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
-
 
 @dataclass
 class Progress:
@@ -16,7 +14,7 @@ class Progress:
     epoch: int = 0  # the one under way
     step: int = 0  # batches of it that are done
     items: int = 0  # in them
-    sums: dict[str, Tensor] = field(default_factory=dict)  # of the loss's parts over them
+    sums: dict[str, float] = field(default_factory=dict)  # of the loss's parts over them
     reading: dict[str, float] = field(default_factory=dict)  # of the distillation, in the middle of the epoch
     epoch_seconds: float = 0.0
     seconds: float = 0.0  # of all epochs before

@@ -141,6 +141,7 @@ class RunFolder:
             raise InputError(f"data={options.data} changed since the run in {self.path} began; restore it, or begin a new run")
         return [
             f"the run began with {record.get(name)} {name}, now there are {number}: from here on numbers agree within rounding only"
+            + (", and dropout draws others" if name == "processes" else "")
             for name, number in here.items()
             if record.get(name) != number
         ]

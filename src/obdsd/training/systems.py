@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from obdsd import objectives
 from obdsd.errors import InputError
+from obdsd.method.checks import check_distance_from_one, require
 from obdsd.method.distillation import SelfDistillation
 from obdsd.method.global_diffusion import GlobalDiffusion
 from obdsd.method.precision import in_full
@@ -162,6 +163,17 @@ def targets_of(settings: Settings) -> Targets:
     if settings.form == "softmax":
         return BatchDiffusion(settings.omega, "softmax", settings.walk_temperature)
     return BatchDiffusion(settings.omega)
+
+
+def check_walk(settings: Settings, items: int) -> None:
+    """A walk that cannot be taken is refused at once, not when the distillation begins."""
+    if settings.teacher == "none":
+        return
+    if settings.targets in ("batch-diffusion", "proxy-diffusion"):
+        check_distance_from_one(settings.omega, torch.float32)
+    if settings.targets == "global-diffusion":
+        few = settings.neighbours < items
+        require(few, "neighbours", settings.neighbours, f"must be less than the {items} items that train", "ask for fewer")
 
 
 def distillation_of(settings: Settings) -> SelfDistillation:

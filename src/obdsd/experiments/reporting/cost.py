@@ -121,12 +121,10 @@ def cost_of(run: Finished, model: Embedder, teacher: Teacher, part: Part, device
 
 
 def _peak_memory(step: Step, device: torch.device) -> float:
-    """MiB that a step holds at its peak; without a GPU to ask: weights, their gradients and averages, the teacher, the batch, and what
-    the backward pass keeps of the forward pass."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        step.learn(step.teach())
-        return torch.cuda.max_memory_allocated(device) / 2**20
+    """MiB that a step holds at its peak: weights, their gradients and averages, the teacher, the batch, and what the backward pass keeps
+    of the forward pass. A GPU says what came on top of weights, teacher and batch; other runs' models may lie there too."""
+    trained, teacher = [*step.system.parameters()], step.system.teacher
+    there = [*trained, *step.system.model.buffers(), *teacher.parameters(), *teacher.buffers(), step.inputs]
     kept: dict[int, int] = {}  # bytes by storage: several tensors may share one
 
     def keep(tensor: Tensor) -> Tensor:
@@ -134,19 +132,17 @@ def _peak_memory(step: Step, device: torch.device) -> float:
         kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        step.learn(step.teach())
+        for tensor in there:
+            keep(tensor)
+        return (sum(kept.values()) + torch.cuda.max_memory_allocated(device) - before) / 2**20
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         step.learn(step.teach())
-    trained, teacher = [*step.system.parameters()], step.system.teacher
     averages = [value for state in step.optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
     gradients = [parameter.grad for parameter in trained if parameter.grad is not None]
-    for tensor in [
-        *trained,
-        *step.system.model.buffers(),
-        *averages,
-        *gradients,
-        *teacher.parameters(),
-        *teacher.buffers(),
-        step.inputs,
-    ]:
+    for tensor in [*there, *averages, *gradients]:
         keep(tensor)
     return sum(kept.values()) / 2**20
