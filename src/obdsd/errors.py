@@ -24,3 +24,7 @@ class Terminated(SystemExit):
 
     def __reduce__(self) -> tuple[type[Terminated], tuple[str]]:
         return Terminated, (self.reason,)
+
+
+class FinishedError(InputError):
+    """A run that was to go on is complete."""

@@ -136,7 +136,7 @@ class ReportOptions:
     Args:
         runs: Folders of finished runs, which are shown side by side, the first as the baseline; or the folder of a comparison.
         out: The page to write, of suffix .html.
-        map: How the embedding map is drawn; umap needs pip install 'obdsd[umap]'.
+        map: How the embedding map is drawn; umap needs pip install umap-learn.
         points: What is on the map, the scored classes or the first 20 training classes as in the paper.
         queries: A text file of item names, one a line, that the gallery shows first.
         pictures: The images that an embeddings file was made of, as a collection whose items have the same names, such as

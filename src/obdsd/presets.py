@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from typing import Any
 
 from obdsd.errors import InputError
@@ -104,13 +104,18 @@ def preset(name: str, data: str, **changes: Any) -> TrainOptions:
     >>> preset("ms", "glyphs", epochs=3).teacher
     'none'
     """
-    return replace(TrainOptions(data, preset=name, **preset_settings(name, data)), **changes)
+    known = [field.name for field in fields(TrainOptions)]
+    for option in changes:
+        if option not in known:
+            close = difflib.get_close_matches(option, known, n=1)
+            raise InputError(f"{option}={changes[option]!r} is no option of a training{f'; did you mean {close[0]}?' if close else ''}")
+    return TrainOptions(data, **{"preset": name, **preset_settings(name, data), **changes})
 
 
 def preset_settings(name: str, data: str) -> dict[str, Any]:
     """What a preset sets for data of this kind; all else keeps its default, which is the paper's on CUB-200-2011."""
     if name not in NAMES:
-        close = difflib.get_close_matches(name, NAMES, n=1)
+        close = difflib.get_close_matches(name.lower(), NAMES, n=1)
         raise InputError(f"preset={name!r} is not known; {f'did you mean {close[0]}?' if close else 'there are ' + ', '.join(NAMES)}")
     loss, _, method = name.partition("+")
     kind = data_kind(data)
@@ -155,6 +160,8 @@ def configuration(options: TrainOptions | CompareOptions) -> dict[str, Any]:
 
 def compare_layers(given: dict[str, Any]) -> dict[str, Any]:
     """A comparison has a preset for each row; what the user gave holds for all of them."""
+    if given.get("rows") and given.get("presets", CompareOptions.presets) != CompareOptions.presets:
+        raise InputError(f"rows={given['rows']} and presets={given['presets']} are two ways to say what is compared; give one")
     return {"given": tuple(name for name in given if name in SETTINGS)}
 
 

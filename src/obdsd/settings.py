@@ -95,7 +95,7 @@ class Settings:
         allow_incomplete: Accept a benchmark with missing classes or files.
         device: cpu, cuda, mps or auto, which takes an accelerator if there is one.
         workers: Processes that load images; default 0 for embeddings and glyphs, else one a core, at most 8.
-        logger: Also log to tensorboard, wandb or mlflow (pip install "obdsd[loggers]").
+        logger: Also log to tensorboard, wandb or mlflow (pip install the one you want).
     """
 
     epochs: int = 150
@@ -185,9 +185,8 @@ class Settings:
         _require(0 < self.crop <= 1, self, "crop", "must lie in (0, 1]")
         _require(self.workers is None or self.workers >= 0, self, "workers", "must be 0 or more")
         _require((self.schedule == "steps") == bool(self.steps), self, "lr_steps", f"and schedule={self.schedule} must go together")
-        _require(
-            (self.teacher == "frozen") == bool(self.teacher_model), self, "teacher_model", "goes with teacher=frozen, and only with it"
-        )
+        _require(self.teacher != "frozen" or bool(self.teacher_model), self, "teacher", "needs teacher_model, a run or a model folder")
+        _require(self.teacher == "frozen" or not self.teacher_model, self, "teacher_model", "goes with teacher=frozen only")
         _require(self.miner is None or self.loss.startswith("pml:"), self, "miner", "goes with loss=pml:NAME only")
         _require(not (self.val_fraction and self.val_fold), self, "val_fold", "and val_fraction are two ways; give one")
         chooses = self.select == "best" or self.patience > 0
@@ -241,7 +240,8 @@ class Settings:
         if self.val_fold is None:
             return None
         i, slash, k = self.val_fold.partition("/")
-        _require(bool(slash) and i.isdecimal() and k.isdecimal(), self, "val_fold", "must be I/K, as 0/5")
+        whole = bool(slash) and i.isdecimal() and k.isdecimal()
+        _require(whole and int(i) < int(k) and int(k) >= 2, self, "val_fold", "must be I/K with I from 0 to K-1, as 0/5")
         return int(i), int(k)
 
 
@@ -252,7 +252,7 @@ class TrainOptions(Settings):
     Args:
         data: The collection, NAME:PATH (cub200, cars196, sop, inshop, folder, manifest, embeddings), glyphs, or an embeddings file.
         preset: Settings by name, a loss (ms, margin, r-margin, proxy-anchor, proxy-nca, soft-triple, nt-xent) alone or with +psd, +obd-sd,
-            +bar, +s2sd-msd, +anchor, a control … (from Python: obdsd.presets.preset, which fills the fields; here it is but a label).
+            +bar, +s2sd-msd, +anchor, a control …; from Python obdsd.presets.preset(NAME, DATA) fills the fields, this one is their label.
         out: The run's folder; default runs/DATA-PRESET-SEED.
         seed: Of everything random; the same seed gives the same run.
         resume: Go on with the run in that folder, from its last checkpoint.
@@ -269,6 +269,9 @@ class TrainOptions(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_seed(self, "seed")
+        taught = self.teacher != "none" and "+" not in self.preset
+        remedy = f'from Python use obdsd.presets.preset("{self.preset}", data); with a teacher name a preset such as {self.preset}+psd'
+        _require(not taught, self, "preset", f"is the plain loss, but teacher={self.teacher} would teach; {remedy}")
 
 
 @dataclass(frozen=True, kw_only=True)

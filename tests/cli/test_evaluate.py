@@ -39,7 +39,7 @@ def test_a_file_without_a_split_is_evaluated_whole(obdsd, tmp_path, kind):
     assert code == 0
     assert scores(tmp_path / "s.json") == expected(result)
     lines = printed.splitlines()
-    assert lines[0] == f"{file}: test of 30 items, 6 classes"
+    assert lines[0] == f"{file}: all of 30 items, 6 classes"
     shares = [result.recall[1], result.recall[10], result.r_precision, result.map_at_r, result.nmi, result.ami]
     names = ["Recall@1", "Recall@10", "R-precision", "MAP@R", "NMI", "AMI"]
     assert [line.split() for line in lines[1:7]] == [[name, f"{100 * share:.2f}", "%"] for name, share in zip(names, shares, strict=True)]
@@ -156,7 +156,7 @@ BAD_FILES = [
     (npz(x=ROWS[:5], y=LABELS[:5]), "there is one class only ('ant'); retrieval needs 2 or more to tell apart"),
     (npz(x=ROWS[::5], y=LABELS[::5]), "ks=8 is more than the 5 items of "),
     (npz(x=changed(3, np.nan), y=LABELS), "1 vectors have NaN or infinite entries, the first in row 3; remove or recompute them"),
-    (npz(x=changed(3, 0), y=LABELS, split=SPLIT), "1 embeddings are zero or not finite, the first that of 'row 3'; remove"),
+    (npz(x=changed(3, 0), y=LABELS, split=SPLIT), "1 vectors hold only zeros, the first in row 3; remove or recompute them"),
     (npz(x=ROWS, y=LABELS, names=NAMES), "test holds '0.jpg' 2 times; an item that repeats finds itself, keep one"),
     (npz(x=ROWS, y=LABELS, split=["train"] * 30), "part=test is not there; it has train, choose one with --part"),
     (npz(x=ROWS, y=LABELS, split=["query"] * 30), "part=test is not there; it has query, choose"),

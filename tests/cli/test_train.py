@@ -9,11 +9,13 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 import obdsd
 from obdsd import cli
+from obdsd.errors import InputError
 from obdsd.presets import NAMES, preset
 from tests.made_up import write_rows
 
@@ -90,6 +92,59 @@ def test_a_run_is_evaluated_on_the_classes_that_it_did_not_see(rows, tmp_path, c
     assert "split_seed=0 is not the 7 that model=" in capsys.readouterr().err
 
 
+def test_a_scheduler_needs_one_command(rows, tmp_path, capsys):
+    """With --resume from the first time on: it begins, goes on, and says when all is done."""
+    command = ["train", rows, "--out", str(tmp_path / "run"), "--resume", *SMALL]
+    assert cli.main(command) == 0
+    first = capsys.readouterr()
+    assert f"nothing to resume in {tmp_path / 'run'} yet: beginning" in first.err
+    assert cli.main(command) == 0
+    again = capsys.readouterr()
+    assert f"{tmp_path / 'run'} is finished: nothing was left to do" in again.err
+    assert again.out.splitlines()[:2] == first.out.splitlines()[:2]
+    assert cli.main([*command, "--weight", "3"]) == 2
+    assert "weight=3.0 differs from" in capsys.readouterr().err
+
+
+def test_a_folder_where_nothing_was_trained_is_no_run(tmp_path, capsys):
+    """The first try failed on the data; they were mended, and the same command begins."""
+    vectors = np.random.default_rng(0).standard_normal((40, 6)).astype(np.float32)
+    labels, out = np.repeat(np.arange(10), 4), tmp_path / "run"
+    np.savez(tmp_path / "rows.npz", embeddings=vectors[:, :3], labels=labels)
+    command = [
+        "train",
+        str(tmp_path / "rows.npz"),
+        "--out",
+        str(out),
+        "--batch-size",
+        "8",
+        "--dim",
+        "4",
+        "--epochs",
+        "1",
+        "--report",
+        "false",
+    ]
+    assert cli.main([*command, "--loss", "pml:BaseMetricLossFunction"]) == 2  # its first step fails
+    assert (out / "config.yaml").exists()
+    np.savez(tmp_path / "rows.npz", embeddings=vectors, labels=labels)
+    capsys.readouterr()
+    assert cli.main(command) == 0
+    assert not (out / "failure.json").exists()
+    assert cli.main(command) == 2
+    assert "holds a run already" in capsys.readouterr().err
+
+
+def test_a_head_that_makes_things_worse_is_named(rows, tmp_path, capsys):
+    assert cli.main(["train", rows, "--out", str(tmp_path / "run"), *SMALL]) == 0
+    printed = capsys.readouterr().out
+    recalls = [float(line.partition("R@1 ")[2].split()[0]) for line in printed.splitlines() if "R@1 " in line and "MAP@R" in line]
+    lost = max(recalls[1:]) - recalls[0]
+    assert ("points below what was there untrained" in printed) == (lost > 0)
+    if lost > 0:
+        assert f"R@1 is {lost:.1f} points below" in printed
+
+
 def test_a_runs_config_repeats_it(rows, tmp_path, capsys):
     assert cli.main(["train", rows, "--out", str(tmp_path / "a"), "--weight", "3", *SMALL]) == 0
     assert cli.main(["train", "--config", str(tmp_path / "a" / "config.yaml"), "--out", str(tmp_path / "b")]) == 0
@@ -109,6 +164,11 @@ def test_a_config_that_is_no_text(capsys, tmp_path):
 def test_every_preset_is_valid_for_every_kind_of_data(name):
     for data in ("cub200:x", "cars196:x", "sop:x", "inshop:x", "folder:x", "glyphs", "x.npz"):
         assert preset(name, data).preset == name
+
+
+def test_an_option_that_there_is_not():
+    with pytest.raises(InputError, match=r"omgea=0\.3 is no option of a training; did you mean omega\?"):
+        preset("ms+obd-sd", "glyphs", omgea=0.3)
 
 
 def test_the_papers_settings():
@@ -146,9 +206,19 @@ MISTAKES = [
     (["train", "glyphs", "--schedule", "steps"], "lr_steps= and schedule=steps must go together"),
     (["train", "glyphs", "--schedule", "steps", "--lr-steps", "a"], "lr_steps=a must be whole numbers with commas, as 200,250"),
     (["train", "glyphs", "--ks", ","], "ks=, must hold a number; try 1,2,4,8"),
-    (["train", "glyphs", "--val-fold", "3"], "val_fold=3 must be I/K, as 0/5"),
+    (["train", "glyphs", "--val-fold", "3"], "val_fold=3 must be I/K with I from 0 to K-1, as 0/5"),
+    (["train", "glyphs", "--val-fold", "3/3"], "val_fold=3/3 must be I/K with I from 0 to K-1, as 0/5"),
     (["train", "glyphs", "--val-fold", "0/3", "--val-fraction", "0.2"], "val_fold=0/3 and val_fraction are two ways; give one"),
-    (["train", "glyphs", "--teacher", "frozen"], "teacher_model=None goes with teacher=frozen, and only with it"),
+    (["train", "glyphs", "--teacher", "frozen"], "teacher=frozen needs teacher_model, a run or a model folder"),
+    (["train", "glyphs", "--teacher-model", "runs/a"], "teacher_model=runs/a goes with teacher=frozen only"),
+    (
+        ["train", "glyphs", "--preset", "ms", "--teacher", "ema"],
+        "preset=ms is the plain loss, but teacher=ema would teach; from",
+    ),
+    (["train", "glyphs", "--preset", "MS+OBD-SD"], "preset='MS+OBD-SD' is not known; did you mean ms+obd-sd?"),
+    (["train", "photos"], "data='photos' must be NAME:PATH, glyphs, or an embeddings file (.npz, .npy, .parquet); names are cub200"),
+    (["compare", "glyphs", "--resume"], "unrecognized arguments: --resume; compare goes on by itself, give the same command without it"),
+    (["compare", "glyphs", "--rows", "a.yaml", "--presets", "ms,ms+psd"], "rows=a.yaml and presets=ms,ms+psd are two ways to say"),
     (["train", "glyphs", "--miner", "BatchHardMiner"], "miner=BatchHardMiner goes with loss=pml:NAME only"),
     (["train", "glyphs", "--seed", "-1"], "seed=-1 must be a whole number from 0 to 2147483647"),
     (["train", "glyphs", "--split-seed", "-1"], "split_seed=-1 must be a whole number"),

@@ -205,12 +205,16 @@ EMBEDDINGS = [
     (bad_npz(embeddings=X, labels=Y[:5]), r"labels has shape \(5,\) for 12 vectors; give one for each"),
     (bad_npz(embeddings=X[0], labels=Y), r"vectors have shape \(2,\) and type float32; expected numbers of shape \(items, dim\)"),
     (bad_npz(embeddings=X.astype(str), labels=Y), "expected numbers of shape"),
+    (bad_npz(embeddings=X * (np.arange(12) != 7)[:, None], labels=Y), "1 vectors hold only zeros, the first in row 7; remove or recompute"),
     (bad_npz(embeddings=X), "has none of labels, label, targets, y; it has 'embeddings'"),
     (bad_npz(labels=Y), "has none of embeddings"),
     (bad_npz(embeddings=X, labels=np.linspace(0, 1, 12)), "labels are fractions or NaN; give whole numbers or names"),
-    (bad_npz(embeddings=np.array([Pickled()] * 12), labels=Y), "cannot be read .*save plain arrays with numpy"),
+    (
+        bad_npz(embeddings=np.array([Pickled()] * 12), labels=Y),
+        r"holds Python objects, or no arrays at all; save names with labels.astype\(str\)",
+    ),
     (npy_without_labels, "has no labels beside it; save them as x.labels.npy"),
-    (raw("x.npz", b"PK broken"), "cannot be read"),
+    (raw("x.npz", b"PK\x03\x04 broken"), "cannot be read"),
     (raw("x.npy", b"\x93NUMPY broken"), "has no labels beside it"),
     (raw("x.txt", b""), "is no embeddings file; expected .npz, .npy, .parquet"),
     (ragged, r"column 'vector' must hold one vector a row, all of one length; it has lengths \[1, 2\]"),
@@ -239,6 +243,7 @@ SOURCES = [
     ("cub:x", "did you mean cub200:PATH?"),
     ("glyph", "did you mean glyphs?"),
     ("folder", "did you mean folder:PATH?"),
+    (".", "did you mean folder:.?"),
     ("zzz:x", "names are cub200, cars196, sop, inshop, folder, manifest, embeddings, glyphs"),
 ]
 

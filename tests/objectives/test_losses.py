@@ -211,6 +211,8 @@ BAD = [
         lambda: objectives.from_pml(losses.CrossBatchMemory(losses.ContrastiveLoss(), 6), miners.BatchHardMiner()),
         "miner=… beside CrossBatchMemory would mine the batch, not the memory",
     ),
+    (lambda: objectives.from_pml(losses.TripletMarginLoss), "loss=TripletMarginLoss is a class; make one of it, TripletMarginLoss()"),
+    (lambda: objectives.from_pml(losses.TripletMarginLoss(), miners.BatchHardMiner), "miner=BatchHardMiner is a class"),
 ]
 
 

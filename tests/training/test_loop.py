@@ -391,10 +391,8 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_anew(options):
 
 
 def test_a_folder_in_use_a_finished_run_and_none_at_all(options):
-    with pytest.raises(InputError, match="holds no run to resume; leave --resume out"):
-        train(options(resume=True), show=False)
     chosen = options(epochs=1)
-    train(chosen, show=False)
+    train(replace(chosen, resume=True), show=False)  # none yet: it begins
     before = (Path(chosen.out) / "result.json").read_bytes()
     with pytest.raises(InputError, match="holds a run already; add --resume to go on with it, or choose another folder"):
         train(chosen, show=False)
@@ -484,7 +482,7 @@ BAD = [
     ({"loss": "pml:CrossBatchMemory"}, "loss=CrossBatchMemory cannot be made without arguments that have no option here"),
     ({"backbone": "tiny-conv"}, "backbone=tiny-conv does not take embeddings; use backbone=features"),
     ({"batch_size": 112}, "batch_size=112 needs 56 classes × 2, but 15 classes have 2 images or more"),
-    ({"logger": "tensorboard"}, r'logger=tensorboard is not installed; pip install "obdsd\[loggers\]"'),
+    ({"logger": "tensorboard"}, r"logger=tensorboard is not installed; pip install tensorboard"),
 ]
 
 

@@ -190,6 +190,8 @@ def _one_line(mistake: Exception) -> str:
 def _suggestion(arguments: Sequence[str], message: str) -> str:
     """What a mistyped command or option was meant to be, if something is close."""
     commands = [name for name in COMMANDS if name in arguments]
+    if "--resume" in arguments and "--resume" in message and {*commands} & {"compare", "reproduce"}:
+        return f"; {commands[0]} goes on by itself, give the same command without it"
     known = ["--help", "--version", "--debug", *(() if commands else COMMANDS)]
     known += [f"--{field.name}" for name in commands for field in dataclasses.fields(COMMANDS[name].options)]
     for word in arguments:

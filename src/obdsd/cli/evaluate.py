@@ -49,7 +49,8 @@ def run(options: EvaluateOptions) -> None:
             progress=progress,
         )
     classes = _classes(chosen)
-    print(f"{source}: {' and '.join(f'{name} of {len(part):,} items' for name, part in chosen.items())}, {len(classes):,} classes")
+    named = {"all": chosen["test"]} if options.data is None and parts.keys() == {"test"} else chosen  # a file without a split
+    print(f"{source}: {' and '.join(f'{name} of {len(part):,} items' for name, part in named.items())}, {len(classes):,} classes")
     print(*_table(scores), sep="\n")
     if out is not None:
         data = {"classes": len(classes), "items": {name: len(part) for name, part in chosen.items()}}

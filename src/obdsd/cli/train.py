@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from obdsd.cli.report import write_at_the_end
-from obdsd.errors import Terminated
+from obdsd.errors import FinishedError, Terminated
 from obdsd.processes import first_process
 from obdsd.settings import TrainOptions
 from obdsd.training import train
@@ -16,23 +16,30 @@ from obdsd.training.runs import RunFolder
 
 
 def run(options: TrainOptions) -> None:
+    folder = RunFolder(run_path(options))
     try:
-        result = train(options)
+        record = train(options).record
+    except FinishedError:
+        if first_process():
+            print(f"{folder.path} is finished: nothing was left to do", file=sys.stderr)
+        record = folder.result()
     except (KeyboardInterrupt, Terminated):
-        folder = RunFolder(run_path(options))
         if (folder.path / "config.yaml").exists() and first_process():
             print(f"stopped; {folder.path} keeps everything so far: the same command with --resume goes on from there", file=sys.stderr)
         raise
     if not first_process():
         return
-    print(f"{options.score} classes, {result.chosen_by} (epoch {result.epoch + 1} of {options.epochs}):")
-    print(_line("trained", result.record["scores"]))
-    for name, scores in (result.record["reference"] or {}).items():
+    print(f"{options.score} classes, {record['chosen_by']} (epoch {record['epoch'] + 1} of {options.epochs}):")
+    print(_line("trained", record["scores"]))
+    for name, scores in (record["reference"] or {}).items():
         print(_line(f"{name}, untrained", scores))
-    print(f"model: {result.folder / 'model'}")
-    print(f"scores: {result.folder / 'result.json'}")
+    untrained = max((scores["recall"]["1"] for scores in (record["reference"] or {}).values()), default=0.0)
+    if (lost := untrained - record["scores"]["recall"]["1"]) > 0:
+        print(f"  R@1 is {100 * lost:.1f} points below what was there untrained: try fewer epochs, or --preset ms+anchor")
+    print(f"model: {folder.path / 'model'}")
+    print(f"scores: {folder.result_file}")
     if options.report:
-        write_at_the_end(result.folder, options.device)
+        write_at_the_end(folder.path, options.device)
 
 
 def _line(name: str, scores: Mapping[str, Any]) -> str:

@@ -27,9 +27,11 @@ def open_data(source: str, *, seed: int = 0, test_fraction: float = 0.5, allow_i
     if not colon and Path(source).suffix.lower() in (".npz", ".npy", ".parquet"):
         kind, path = "embeddings", Path(source).expanduser()
     elif kind not in KINDS or not rest:
+        if Path(source).expanduser().is_dir():
+            raise InputError(f"data={source!r} must be NAME:PATH, glyphs, or an embeddings file; did you mean folder:{source}?")
         close = difflib.get_close_matches(kind, KINDS, n=1)
         meant = f"did you mean {close[0]}{':PATH' if close[0] != 'glyphs' else ''}?" if close else f"names are {', '.join(KINDS)}"
-        raise InputError(f"data={source!r} must be NAME:PATH, glyphs, or an embeddings file; {meant}")
+        raise InputError(f"data={source!r} must be NAME:PATH, glyphs, or an embeddings file (.npz, .npy, .parquet); {meant}")
     if kind in BENCHMARKS:
         from obdsd.data import benchmarks
 

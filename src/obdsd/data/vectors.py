@@ -93,6 +93,9 @@ def _load(path: Path) -> Any:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except Exception as fault:  # a damaged file makes numpy raise a dozen kinds of error
+        if "pickle" in str(fault):
+            remedy = "save names with labels.astype(str), vectors as numbers"
+            raise InputError(f"{path}: holds Python objects, or no arrays at all; {remedy}") from fault
         raise InputError(f"{path}: cannot be read ({' '.join(str(fault).split())[:200]}); save plain arrays with numpy") from fault
     if (path.suffix.lower() == ".npz") != archive:
         raise InputError(f"{path}: is not what its suffix says; save .npy with numpy.save and .npz with numpy.savez")
@@ -134,4 +137,7 @@ def _matrix(path: Path, vectors: NDArray[Any]) -> NDArray[np.float32]:
         raise InputError(
             f"{path}: {len(broken)} vectors have NaN or infinite entries, the first in row {broken[0]}; remove or recompute them"
         )
+    empty = np.flatnonzero(~matrix.any(axis=1))
+    if len(empty):
+        raise InputError(f"{path}: {len(empty)} vectors hold only zeros, the first in row {empty[0]}; remove or recompute them")
     return matrix

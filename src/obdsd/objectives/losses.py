@@ -222,6 +222,9 @@ def from_pml(loss: nn.Module, miner: nn.Module | None = None, lr: float | None =
     >>> from pytorch_metric_learning import losses
     >>> objective = from_pml(losses.NTXentLoss(temperature=0.1))
     """
+    for field, part in (("loss", loss), ("miner", miner)):
+        if isinstance(part, type):
+            raise InputError(f"{field}={part.__name__} is a class; make one of it, {part.__name__}()")
     if miner is not None and isinstance(loss, losses.CrossBatchMemory):
         raise InputError("miner=… beside CrossBatchMemory would mine the batch, not the memory; use CrossBatchMemory(…, miner=…)")
     return Objective(loss, miner, optimiser=None if lr is None else {"lr": lr})

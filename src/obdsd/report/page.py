@@ -21,7 +21,7 @@ CURVES = (  # part of a curve's name: what one sees, and which direction is bett
     ("map@r", "How far up all items of the query's class are in its list. Higher is better."),
     (
         "density",
-        "Distance inside classes over distance between them. Higher: classes keep more of their variety, which helps unseen classes.",
+        "Distance inside classes over distance between them. Higher: classes keep more of their variety, whether or not that helps.",
     ),
     ("spectral", "How unevenly the embedding uses its directions. Lower means more directions in use."),
 )

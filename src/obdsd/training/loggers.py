@@ -13,7 +13,7 @@ from obdsd.errors import InputError
 def check_logger(name: str | None) -> None:
     """Refuse one whose package is not installed, before anything is begun."""
     if name is not None and importlib.util.find_spec(name) is None:
-        raise InputError(f'logger={name} is not installed; pip install "obdsd[loggers]"')
+        raise InputError(f"logger={name} is not installed; pip install {name}")
 
 
 def logger_of(name: str | None, folder: Path) -> Any:

@@ -330,5 +330,7 @@ class Training:
         at, path = self.progress, self.folder.path / "failure.json"
         where = {"epoch": at.epoch, "step": at.step, "fault": fault, "indices": indices.tolist(), "lr": self.options.lr}
         self.folder.write(path.name, where)
-        remedy = "; try a smaller lr" if "finite" in fault else ""
+        if "must be of unit length" in fault:  # the model's own rows, which it normalises: only zeros or NaN are not
+            fault = "the model's rows have no length of 1 any more, the training diverged"
+        remedy = "; try a smaller lr" if "finite" in fault or "diverged" in fault else ""
         return InputError(f"epoch {at.epoch}, step {at.step}: {fault}; stopped before the update, the batch's items are in {path}{remedy}")

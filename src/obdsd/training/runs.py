@@ -22,7 +22,7 @@ import yaml
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from obdsd.errors import InputError
+from obdsd.errors import FinishedError, InputError
 from obdsd.evaluation import Scores
 from obdsd.evaluation.scores import PerClass
 from obdsd.files import read_mapping, replacing, write_json
@@ -76,15 +76,13 @@ class RunFolder:
 
         `here` says by how many threads and processes it is computed.
         """
-        if not options.resume:
+        if not (options.resume and self.begun):
             self._begin(options, data, here)
-            return None, []
-        if not (self.path / "config.yaml").exists():
-            raise InputError(f"out={self.path} holds no run to resume; leave --resume out to begin one")
+            return None, [f"nothing to resume in {self.path} yet: beginning"] if options.resume else []
         self._take()
-        if self.result_file.exists():
-            raise InputError(f"out={self.path} is finished; nothing is left to resume, see {self.result_file.name} there")
         remarks = self._check_same(options, data, here)
+        if self.result_file.exists():
+            raise FinishedError(f"out={self.path} is finished; nothing is left to resume, see {self.result_file.name} there")
         state, damage = self.checkpoints.read()
         if state is not None and not isinstance(state.get("epoch"), int):
             raise InputError(f"{self.checkpoints.last}: is no checkpoint of a training; begin a new run")
@@ -94,14 +92,21 @@ class RunFolder:
                 file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
         return state, remarks if damage is None else [*remarks, damage]
 
+    @property
+    def begun(self) -> bool:
+        """Whether there is anything that a new run would destroy; one that failed before its first checkpoint left nothing."""
+        return self.result_file.exists() or self.checkpoints.any() or (self.path / "first").exists()
+
     def _begin(self, options: TrainOptions, data: dict[str, Any], here: dict[str, int]) -> None:
         """Claim the folder for a new run; one that holds a run already is refused."""
         if not self.writes:
             return
-        if not (self.path / "config.yaml").exists():
+        if not self.begun:
             self._take()
-        if (self.path / "config.yaml").exists():
+        if self.begun:
             raise InputError(f"out={self.path} holds a run already; add --resume to go on with it, or choose another folder")
+        for left in ("reference.json", "metrics.jsonl", "failure.json"):  # by a run that failed early, perhaps on other data
+            (self.path / left).unlink(missing_ok=True)
         versions = {package: version(package) for package in PACKAGES}
         self.write("run.json", {"format": FORMAT, "versions": versions, "data": data, **here})
         with replacing(self.path / "config.yaml") as file:

@@ -104,7 +104,7 @@ def _umap_module() -> Any:
     try:
         import umap
     except ImportError as absent:
-        raise InputError("map=umap needs the package umap-learn; pip install 'obdsd[umap]', or use map=tsne") from absent
+        raise InputError("map=umap needs the package umap-learn; pip install it, or use map=tsne") from absent
     return umap
 
 
