@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import obdsd
+from obdsd.presets import preset
 
 GUIDE = Path(__file__).parent.parent / "docs" / "guide.md"
 
@@ -32,3 +33,12 @@ def test_every_block_and_every_command_runs(tmp_path, monkeypatch):
     assert (tmp_path / "runs" / "first" / "result.json").exists()
     assert (tmp_path / "compared" / "comparison.md").exists()
     assert (tmp_path / "scores.json").exists()
+
+
+def test_the_table_of_defaults_is_that_of_the_presets():
+    rows = re.findall(r"^\| (.+?) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|", GUIDE.read_text(), flags=re.MULTILINE)
+    assert len(rows) == 5
+    for names, *numbers in rows:
+        for kind in re.findall(r"`(.+?)`", names) or ["x.npz"]:
+            found = preset("ms+obd-sd-softmax", kind + "x" * kind.endswith(":"))
+            assert [found.epochs, found.weight, found.omega, found.walk_temperature] == [float(number) for number in numbers], kind

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+import obdsd
 from benchmarks import scaling
 
 README = Path(__file__).parent.parent / "README.md"
-PAGES = [README, *(README.parent / "docs" / f"{page}.md" for page in ("data", "models", "evaluation"))]
+PAGES = [README, *(README.parent / "docs" / f"{page}.md" for page in ("data", "models", "evaluation", "library"))]
 
 
 @pytest.mark.usefixtures("as_shipped")
@@ -20,6 +21,12 @@ def test_every_python_block_runs(page, tmp_path, monkeypatch):
     names: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, str(page), "exec"), names)
+
+
+def test_the_library_page_leaves_no_public_name_out():
+    page = (README.parent / "docs" / "library.md").read_text()
+    missing = [name for name in obdsd.__all__ if name not in ("__version__", "InputError") and not re.search(rf"\b{name}\b", page)]
+    assert missing == []
 
 
 def test_every_make_target_exists():
