@@ -180,6 +180,12 @@ def reproduction_table(name: str) -> str:
     return markdown(Reproduction(table=name, scale="small", data=FEATURES, seeds=5, out=RESULTS / "reproduction")).rstrip()
 
 
+def comparison_table(name: str) -> str:
+    """What `obdsd compare` wrote; its times are those of whole runs and left out."""
+    lines = (RESULTS / name / "comparison.md").read_text().split("\n\n")[0].splitlines()
+    return "\n".join(line.rpartition(" | ")[0] + " |" for line in lines)
+
+
 TABLES = {
     "scores": scores_table,
     "why": why_table,
@@ -188,4 +194,5 @@ TABLES = {
     "variants": variants_table,
     "controls": controls_table,
     "reproduction": reproduction_table,
+    "comparison": comparison_table,
 }

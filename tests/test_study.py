@@ -117,3 +117,16 @@ def test_the_page_holds_what_the_records_say(page):
     text = page.read_text()
     assert "<!-- table " in text
     assert tables.filled(text) == text
+
+
+def test_times_are_measured_for_rows_that_were_tested(places, rows, monkeypatch):
+    options = {"ms": small(rows), "psd": small(rows, weight=3.0)}
+    monkeypatch.setattr(study, "chosen_options", lambda regime, row: options[row])
+    monkeypatch.setattr(study, "TURNS", 2)
+    for row in options:
+        (places / "results" / "cub-linear-free" / "test" / row).mkdir(parents=True)
+    study.times("cub-linear-free")
+    found = tables._times("cub-linear-free")
+    assert found.keys() == {"psd"}
+    assert found["psd"] > 0
+    assert tables._times("glyphs") == {}

@@ -269,7 +269,7 @@ class TrainOptions(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_seed(self, "seed")
-        taught = self.teacher != "none" and "+" not in self.preset
+        taught = self.teacher != "none" and self.preset != "" and "+" not in self.preset
         remedy = f'from Python use obdsd.presets.preset("{self.preset}", data); with a teacher name a preset such as {self.preset}+psd'
         _require(not taught, self, "preset", f"is the plain loss, but teacher={self.teacher} would teach; {remedy}")
 
