@@ -129,8 +129,8 @@ def preset_settings(name: str, data: str) -> dict[str, Any]:
 def train_layers(given: dict[str, Any]) -> dict[str, Any]:
     """What lies between the defaults and what a user of the command line gave: the preset's settings."""
     settings = preset_settings(given.get("preset", TrainOptions.preset), given["data"])
-    for fault in idle_options(given["data"], settings, given).values():
-        raise InputError(fault)
+    if idle := idle_options(given["data"], settings, given):
+        raise InputError(next(iter(idle.values())))
     return settings
 
 

@@ -50,8 +50,8 @@ def rows_of(options: CompareOptions) -> dict[str, TrainOptions]:
         settings = preset_settings(start, options.data)
         rows[name] = TrainOptions(options.data, **{**settings, **entry, **shared})
         idle_in[name] = idle_options(options.data, settings, {**entry, **shared})
-        for fault in (fault for option, fault in idle_in[name].items() if option in entry):
-            raise InputError(f"row {name}: {fault}")
+        if own := [fault for option, fault in idle_in[name].items() if option in entry]:
+            raise InputError(f"row {name}: {own[0]}")
     for option in shared:
         if all(option in idle for idle in idle_in.values()):
             raise InputError(f"{option}={shared[option]} does nothing in any row; leave it out")

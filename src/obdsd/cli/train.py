@@ -35,7 +35,8 @@ def run(options: TrainOptions) -> None:
         print(_line(f"{name}, untrained", scores))
     untrained = max((scores["recall"]["1"] for scores in (record["reference"] or {}).values()), default=0.0)
     if (lost := untrained - record["scores"]["recall"]["1"]) > 0:
-        print(f"  R@1 is {100 * lost:.1f} points below what was there untrained: try fewer epochs, or --preset ms+anchor")
+        other = "" if options.teacher == "features" else ", or --preset ms+anchor"
+        print(f"  R@1 is {100 * lost:.1f} points below what was there untrained: try fewer epochs{other}")
     print(f"model: {folder.path / 'model'}")
     print(f"scores: {folder.result_file}")
     if options.report:
