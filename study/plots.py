@@ -28,6 +28,7 @@ STYLE: dict[str, tuple[str, str]] = {  # Okabe and Ito's colours, told apart by 
     "anchor": ("#CC79A7", "*"),
 }
 SHOWN = tuple(STYLE)
+WIDER = {"obd-sd": 7.0, "obd-sd-softmax": 4.0}  # rows that would lie hidden under the mix with the mean row
 
 
 def draw_all() -> None:
@@ -71,7 +72,7 @@ def draw_training(regime: str) -> None:
         ("entropy of the targets / log b", tested, lambda point: point.get("distillation", {}).get("entropy")),
         ("distillation's share of the gradient", tested, lambda point: point.get("distillation", {}).get("gradient_share")),
     ]
-    figure, axes = plt.subplots(1, len(panels), figsize=(18, 3.6))
+    figure, axes = plt.subplots(1, len(panels), figsize=(18, 4))
     for panel, (title, runs, of) in zip(axes, panels, strict=True):
         for row in SHOWN:
             if row in runs:
@@ -79,8 +80,9 @@ def draw_training(regime: str) -> None:
         panel.set_title(title, fontsize=10)
         panel.set_xlabel("epoch")
         panel.grid(alpha=0.3)
-    axes[0].legend(fontsize=8)
-    _save(figure, f"training-{regime}")
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="lower center", ncols=len(names))
+    _save(figure, f"training-{regime}", below=0.08)
 
 
 def chosen_search(regime: str) -> dict[str, list[Record]]:
@@ -102,10 +104,12 @@ def _draw_line(panel: Axes, row: str, runs: list[Record], of: Callable[[Any], fl
     shared = sorted(epoch for epoch, found in values.items() if len(found) == len(runs))
     colour, marker = STYLE[row]
     if shared:
-        panel.plot(shared, [np.mean(values[epoch]) for epoch in shared], color=colour, marker=marker, markersize=4, label=row)
+        width = WIDER.get(row, 1.5)
+        panel.plot(shared, [np.mean(values[epoch]) for epoch in shared], color=colour, marker=marker, markersize=4, lw=width, label=row)
 
 
-def _save(figure: Any, name: str) -> None:
-    figure.tight_layout()
+def _save(figure: Any, name: str, below: float = 0.0) -> None:
+    """With room below the panels, a share of the height, for a legend."""
+    figure.tight_layout(rect=(0, below, 1, 1))
     figure.savefig(IMAGES / f"{name}.png", dpi=110, metadata={"Software": None})
     plt.close(figure)
