@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -154,7 +153,7 @@ class FrozenTeacher(_CopyTeacher):
         return super().forward(inputs if self.transform is None else self.transform(inputs), indices)
 
     @staticmethod
-    def from_embeddings(embeddings: Float[Tensor, "n d"] | Float[np.ndarray, "n d"]) -> Teacher:
+    def from_embeddings(embeddings: Float[Tensor, "n d"]) -> Teacher:
         """A teacher that looks each sample's embedding up by its index: no model, no forward pass.
 
         >>> teacher = FrozenTeacher.from_embeddings(torch.eye(3))
@@ -162,10 +161,9 @@ class FrozenTeacher(_CopyTeacher):
         tensor([[0., 0., 1.],
                 [1., 0., 0.]])
         """
-        rows = torch.as_tensor(embeddings)
-        check_rows("embeddings", rows)
-        check_unit_length("embeddings", torch.linalg.vector_norm(in_full(rows).cpu(), dim=1), rows.dtype)  # at once
-        return _TableTeacher(rows.detach().clone())
+        check_rows("embeddings", embeddings)
+        check_unit_length("embeddings", torch.linalg.vector_norm(in_full(embeddings).cpu(), dim=1), embeddings.dtype)  # at once
+        return _TableTeacher(embeddings.detach().clone())
 
 
 class _TableTeacher(Teacher):
