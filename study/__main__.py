@@ -4,7 +4,7 @@ python -m study features --cub CUB_200_2011        frozen features of CUB-200-20
 python -m study search REGIME [--rows a,b]         settings of each row on two folds of the training classes
 python -m study settle REGIME                      write the chosen settings; commit them before the next step
 python -m study test REGIME [--rows a,b]           the chosen settings on the test classes
-python -m study noise REGIME                       the same with wrong training labels
+python -m study noise REGIME [--rows a,b]          the same with wrong training labels
 python -m study controls REGIME                    the anchor's walk against no walk and no graph, at its own settings
 python -m study times REGIME                       what a step of each tested row costs beside one of the plain loss
 python -m study variants [--head linear]           what the paper does not have, on held-out classes
@@ -91,7 +91,7 @@ def main() -> None:
     elif given.step == "test":
         test(given.regime, rows, given.seeds, given.jobs)
     else:
-        noise(given.regime, given.seeds, given.jobs)
+        noise(given.regime, [row for row in NOISE_ROWS if row in rows], given.seeds, given.jobs)
 
 
 def compute_features(cub: str) -> None:
@@ -189,13 +189,14 @@ def times(regime: str) -> None:
     write_json(RESULTS / regime / "times.json", {row: round(relative_time(chosen_options(regime, row), plain, TURNS), 3) for row in tested})
 
 
-def noise(regime: str, seeds: int, jobs: int) -> None:
-    """Wrong training labels, the settings as chosen on clean ones."""
+def noise(regime: str, rows: list[str], seeds: int, jobs: int) -> None:
+    """More wrong training labels than the regime has, the settings as chosen."""
     plan = {
         f"{regime}/noise-{share}/{row}/seed-{seed}": replace(chosen_options(regime, row), seed=seed, label_noise=share)
         for seed in range(min(seeds, 5))
         for share in NOISE
-        for row in NOISE_ROWS
+        if share != REGIMES[regime].common.get("label_noise")
+        for row in rows
     }
     run_all(plan, jobs)
 

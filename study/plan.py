@@ -46,6 +46,7 @@ LONG = {
 }
 WATCHED = {**QUIET, "evaluate_every": 10}
 GLYPHS = {**WATCHED, "evaluate_every": 20, "crop": 1.0, "workers": 0}  # letters from scratch, without augmentation: quick to over-fit
+GLYPHS_NOISE = {**GLYPHS, "evaluate_every": 5, "label_noise": 0.2}  # over-fitted within 40 epochs
 
 REGIMES: dict[str, Regime] = {
     "cub-two-layer-free": Regime(features=True, common={**QUIET, **TWO_LAYER}, **FREE),
@@ -53,7 +54,12 @@ REGIMES: dict[str, Regime] = {
     "cub-two-layer-long": Regime(features=True, common={**WATCHED, **TWO_LAYER}, **LONG),
     "cub-linear-long": Regime(features=True, common={**WATCHED, **LINEAR}, **LONG),
     "glyphs": Regime(features=False, common={**GLYPHS}, begin={"epochs": 200, "lr": 3e-3}, turns=((),)),
-    "glyphs-noise": Regime(features=False, common={**GLYPHS, "label_noise": 0.4}, begin={"epochs": 200, "lr": 3e-3}, turns=((),)),
+    "glyphs-noise": Regime(
+        features=False,
+        common=GLYPHS_NOISE,
+        begin={"epochs": 40, "lr": 1e-3, "weight": 100.0, "omega": 0.3},
+        turns=(tuple({"weight": weight} for weight in (1.0, 10.0, 1000.0)), ({"omega": 0.7},)),
+    ),
 }
 
 ROWS: dict[str, tuple[str, Change]] = {
