@@ -30,7 +30,7 @@ from obdsd.models import Embedder
 from obdsd.settings import TrainOptions
 from obdsd.training.checkpoints import Checkpoints, write_state
 
-FORMAT = 2
+FORMAT = 3
 LOCK_SECONDS = 10  # that a process may take to end after it was told to
 OWN_FILES = ("config.yaml", "*.json", "metrics.jsonl", "*.pt", "model.safetensors", "rows.npz")
 PACKAGES = ("obdsd", "torch", "timm", "pytorch-metric-learning", "lightning", "faiss-cpu", "numpy")
