@@ -6,6 +6,7 @@ python -m study settle REGIME                      write the chosen settings; co
 python -m study test REGIME [--rows a,b]           the chosen settings on the test classes
 python -m study noise REGIME [--rows a,b]          the same with wrong training labels
 python -m study controls REGIME                    the anchor's walk against no walk and no graph, at its own settings
+python -m study untrained REGIME                   the head as it is drawn: what a row must beat to have learned anything
 python -m study times REGIME                       what a step of each tested row costs beside one of the plain loss
 python -m study variants [--head linear]           what the paper does not have, on held-out classes
 python -m study curves                             Recall@1 over λ and over ω, on held-out classes
@@ -22,10 +23,13 @@ from dataclasses import replace
 import numpy as np
 
 from obdsd import cli
+from obdsd.evaluation import evaluate
+from obdsd.evaluation.embedding import embed
 from obdsd.experiments.timing import relative_time
 from obdsd.files import write_json
 from obdsd.models import Embedder
 from obdsd.settings import TrainOptions
+from obdsd.training.assembly import collection_of, model_of
 from study.plan import (
     CURVES,
     CURVES_REGIME,
@@ -52,7 +56,7 @@ TURNS = 60  # steps of each of two rows by which their times are compared
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m study", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "step", choices=("features", "search", "settle", "test", "noise", "controls", "times", "variants", "curves", "tables")
+        "step", choices=("features", "search", "settle", "test", "noise", "controls", "untrained", "times", "variants", "curves", "tables")
     )
     parser.add_argument("regime", nargs="?", choices=REGIMES)
     parser.add_argument("--head", default="linear", choices=("linear", "two-layer"), help="variants: of which head")
@@ -86,6 +90,8 @@ def main() -> None:
         settle(given.regime)
     elif given.step == "controls":
         controls(given.regime, given.jobs)
+    elif given.step == "untrained":
+        untrained(given.regime)
     elif given.step == "times":
         times(given.regime)
     elif given.step == "test":
@@ -180,6 +186,18 @@ def test(regime: str, rows: list[str], seeds: int, jobs: int) -> None:
         if seed in seeds_of(row)
     }
     run_all(plan, jobs)
+
+
+def untrained(regime: str) -> None:
+    """The test classes by heads that were never trained, one for each seed of the test."""
+    options = options_of(REGIMES[regime], "ms", data_of(regime), {})
+    collection = collection_of(options)
+    test = collection["test"]
+    for seed in seeds_of("ms"):
+        head = model_of(replace(options, seed=seed), collection)
+        scores = evaluate(embed(head, test), test.labels, details=True)
+        classes = {"queries": scores.per_class.queries.tolist(), "recall": {"1": scores.per_class.recall[1].tolist()}}
+        write_json(RESULTS / regime / "untrained" / f"seed-{seed}.json", {"scores": scores.as_dict(), "per_class": classes})
 
 
 def times(regime: str) -> None:

@@ -42,7 +42,7 @@ FREE = {
 }
 LONG = {
     "begin": {"epochs": 150, "lr": 1e-4, "weight": 1000.0, "omega": 0.3},
-    "turns": (tuple({"weight": weight} for weight in (10.0, 100.0, 10000.0)), ({"omega": 0.7},)),
+    "turns": (tuple({"weight": weight} for weight in (10.0, 100.0, 10000.0, 100000.0)), ({"omega": 0.7},)),
 }
 WATCHED = {**QUIET, "evaluate_every": 10}
 GLYPHS = {**WATCHED, "evaluate_every": 20, "crop": 1.0, "workers": 0}  # letters from scratch, without augmentation: quick to over-fit

@@ -112,11 +112,17 @@ def scores_table(regime: str) -> str:
     for name, scores in reference.items():
         recalls = [f"{100 * scores['recall'][str(k)]:.1f}" for k in (1, 2, 4, 8)]
         lines.append([f"*{name}*", "", *recalls, f"{100 * scores['map_at_r']:.1f}", "", "", "", "", ""])
-    for row, found in results.items():
+    for row, found in {**_untrained(regime), **results}.items():
         means = [f"{np.mean([of(record) for record in found.values()]):.1f}" for of in SCORES.values()]
         time = f"{times[row]:.2f}" if row in times else ""
         lines.append([row, str(len(found)), *means, *_difference(found, results["ms"]), "1" if row == "ms" else time])
     return markdown_table(lines)
+
+
+def _untrained(regime: str) -> Results:
+    """Heads as they were drawn, where they were scored."""
+    found = {int(name.removeprefix("seed-")): record for name, record in records(f"{regime}/untrained").items()}
+    return {"*untrained head*": found} if found else {}
 
 
 def _times(regime: str) -> dict[str, float]:
