@@ -5,8 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+from obdsd.data import open_data
 from obdsd.experiments.statistics import t_interval
+from obdsd.models import Embedder
 from obdsd.presets import preset
 from study import __main__ as study
 from study import plan, records, tables
@@ -154,3 +157,22 @@ def test_a_gain_is_the_walks_only_if_it_is_above_the_mix_too(obd_sd, mean_mix, s
 
     results = {"ms": row(0, 0.0), "obd-sd": row(1, obd_sd), "mean-mix": row(2, mean_mix)}
     assert tables.verdict(results) == said
+
+
+def test_an_untrained_head_is_the_one_that_the_seed_draws(places, rows, monkeypatch):
+    monkeypatch.setattr(study, "data_of", lambda _: rows)
+    monkeypatch.setattr(study, "seeds_of", lambda _: range(2))
+    study.untrained("cub-linear-free")
+    test = open_data(rows)["test"]
+    table = tables._untrained("cub-linear-free")["*untrained head*"]
+    for seed in (0, 1):
+        with torch.no_grad():
+            Z = Embedder("features", features=20, head="linear", seed=seed).eval()(torch.stack([test[i][0] for i in range(len(test))]))
+        nearest = (Z @ Z.mT).fill_diagonal_(-2).argmax(dim=1)
+        right = test.labels[nearest] == test.labels
+        assert table[seed]["scores"]["recall"]["1"] == pytest.approx(right.mean())
+        assert np.average(table[seed]["per_class"]["recall"]["1"], weights=table[seed]["per_class"]["queries"]) == pytest.approx(
+            right.mean()
+        )
+    assert table[0] != table[1]
+    assert tables._untrained("cub-linear-long") == {}
