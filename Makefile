@@ -20,8 +20,9 @@ help:
 demo: install
 	$(BIN)/python demo/run.py
 
+# files side by side, as many as there are cores up to four
 test: check chromium
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 # The report's page is tested in a real browser. Without one, and without the right to install it, those tests are skipped: the last line says so.
 APT := DEBIAN_FRONTEND=noninteractive apt-get -qq

@@ -5,6 +5,7 @@ python -m study search REGIME [--rows a,b]         settings of each row on two f
 python -m study settle REGIME                      write the chosen settings; commit them before the next step
 python -m study test REGIME [--rows a,b]           the chosen settings on the test classes
 python -m study noise REGIME [--rows a,b]          the same with wrong training labels
+python -m study equal REGIME                       a control at OBD-SD's own settings on the test classes, where it chose others
 python -m study controls REGIME                    the anchor's walk against no walk and no graph, at its own settings
 python -m study untrained REGIME                   the head as it is drawn: what a row must beat to have learned anything
 python -m study times REGIME                       what a step of each tested row costs beside one of the plain loss
@@ -56,7 +57,21 @@ TURNS = 60  # steps of each of two rows by which their times are compared
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m study", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "step", choices=("features", "search", "settle", "test", "noise", "controls", "untrained", "times", "variants", "curves", "tables")
+        "step",
+        choices=(
+            "features",
+            "search",
+            "settle",
+            "test",
+            "noise",
+            "equal",
+            "controls",
+            "untrained",
+            "times",
+            "variants",
+            "curves",
+            "tables",
+        ),
     )
     parser.add_argument("regime", nargs="?", choices=REGIMES)
     parser.add_argument("--head", default="linear", choices=("linear", "two-layer"), help="variants: of which head")
@@ -88,6 +103,8 @@ def main() -> None:
         search(given.regime, rows, given.jobs)
     elif given.step == "settle":
         settle(given.regime)
+    elif given.step == "equal":
+        equal(given.regime, given.seeds, given.jobs)
     elif given.step == "controls":
         controls(given.regime, given.jobs)
     elif given.step == "untrained":
@@ -186,6 +203,15 @@ def test(regime: str, rows: list[str], seeds: int, jobs: int) -> None:
         if seed in seeds_of(row)
     }
     run_all(plan, jobs)
+
+
+def equal(regime: str, seeds: int, jobs: int) -> None:
+    """The mix with the batch's mean row at the settings that were chosen for OBD-SD: the walk alone makes the difference."""
+    point = chosen_point(regime, "obd-sd")
+    if chosen_point(regime, "mean-mix") == point:
+        return print("mean-mix has the settings of obd-sd already")
+    options = options_of(REGIMES[regime], "mean-mix", data_of(regime), point)
+    run_all({f"{regime}/equal/mean-mix/seed-{seed}": replace(options, seed=seed) for seed in range(seeds)}, jobs)
 
 
 def untrained(regime: str) -> None:

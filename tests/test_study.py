@@ -136,18 +136,19 @@ def test_times_are_measured_for_rows_that_were_tested(places, rows, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("obd_sd", "mean_mix", "said"),
+    ("obd_sd", "mean_mix", "equal", "said"),
     [
-        (0.0, 0.0, "absent"),
-        (-0.1, 0.0, "a loss"),
-        (0.1, 0.1, "real, a control's too"),
-        (0.1, 0.2, "real, a control's too"),
-        (0.1, 0.0, "real, and the walk's"),
+        (0.0, 0.0, 0.0, "absent"),
+        (-0.1, 0.0, 0.0, "a loss"),
+        (0.1, 0.1, 0.0, "real, a control's too"),
+        (0.1, 0.2, 0.0, "real, a control's too"),
+        (0.1, 0.0, 0.1, "real, a control's too"),
+        (0.1, 0.0, 0.0, "real, and the walk's"),
     ],
 )
-def test_a_gain_is_the_walks_only_if_it_is_above_the_mix_too(obd_sd, mean_mix, said):
+def test_a_gain_is_the_walks_only_if_it_is_above_the_mix_too(obd_sd, mean_mix, equal, said):
     """Gains over the plain loss, the same for each of five seeds but for a hundredth."""
-    noise = np.random.default_rng(0).normal(scale=0.01, size=(3, 5))
+    noise = np.random.default_rng(0).normal(scale=0.01, size=(4, 5))
 
     def row(number, gain):
         return {seed: record(0.5 + gain + noise[number, seed]) for seed in range(5)}
@@ -155,7 +156,7 @@ def test_a_gain_is_the_walks_only_if_it_is_above_the_mix_too(obd_sd, mean_mix, s
     def record(recall):
         return {"scores": {"recall": {"1": recall}}, "per_class": {"queries": [10, 10], "recall": {"1": [recall, recall]}}}
 
-    results = {"ms": row(0, 0.0), "obd-sd": row(1, obd_sd), "mean-mix": row(2, mean_mix)}
+    results = {"ms": row(0, 0.0), "obd-sd": row(1, obd_sd), "mean-mix": row(2, mean_mix), tables.EQUAL: row(3, equal)}
     assert tables.verdict(results) == said
 
 
