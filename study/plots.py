@@ -28,6 +28,7 @@ STYLE: dict[str, tuple[str, str]] = {  # Okabe and Ito's colours, told apart by 
     "anchor": ("#CC79A7", "*"),
 }
 SHOWN = tuple(STYLE)
+APART = "cosine distance of class means"  # over three decades
 WIDER = {"obd-sd": 7.0, "obd-sd-softmax": 4.0}  # rows that would lie hidden under the mix with the mean row
 
 
@@ -67,16 +68,18 @@ def draw_training(regime: str) -> None:
     tested = {row: list(runs.values()) for row, runs in results_of(regime).items()}
     panels: list[tuple[str, dict[str, list[Record]], Callable[[Any], float | None]]] = [
         ("Recall@1, held-out classes", chosen_search(regime), lambda point: point.get("validation", {}).get("recall", {}).get("1")),
+        (APART, tested, lambda point: point.get("train", {}).get("inter")),
         ("density", tested, lambda point: point.get("train", {}).get("density")),
         ("spectral decay", tested, lambda point: point.get("train", {}).get("spectral_decay")),
         ("entropy of the targets / log b", tested, lambda point: point.get("distillation", {}).get("entropy")),
         ("distillation's share of the gradient", tested, lambda point: point.get("distillation", {}).get("gradient_share")),
     ]
-    figure, axes = plt.subplots(1, len(panels), figsize=(18, 4))
+    figure, axes = plt.subplots(1, len(panels), figsize=(21, 4))
     for panel, (title, runs, of) in zip(axes, panels, strict=True):
         for row in SHOWN:
             if row in runs:
                 _draw_line(panel, row, runs[row], of)
+        panel.set_yscale("log" if title == APART else "linear")
         panel.set_title(title, fontsize=10)
         panel.set_xlabel("epoch")
         panel.grid(alpha=0.3)

@@ -37,6 +37,8 @@ TITLES = {
     "glyphs-noise": "letters from scratch",
 }
 GEOMETRY: dict[str, Callable[[Record], float]] = {
+    "inside classes": lambda record: record["train"]["intra"],
+    "between classes": lambda record: record["train"]["inter"],
     "density": lambda record: record["train"]["density"],
     "spectral decay": lambda record: record["train"]["spectral_decay"],
     "targets' entropy": lambda record: _reading(record, "entropy"),
