@@ -74,8 +74,8 @@ def draw_training(regime: str) -> None:
         ("entropy of the targets / log b", tested, lambda point: point.get("distillation", {}).get("entropy")),
         ("distillation's share of the gradient", tested, lambda point: point.get("distillation", {}).get("gradient_share")),
     ]
-    figure, axes = plt.subplots(1, len(panels), figsize=(21, 4))
-    for panel, (title, runs, of) in zip(axes, panels, strict=True):
+    figure, axes = plt.subplots(2, 3, figsize=(13, 7.5))
+    for panel, (title, runs, of) in zip(axes.flat, panels, strict=True):
         for row in SHOWN:
             if row in runs:
                 _draw_line(panel, row, runs[row], of)
@@ -83,9 +83,9 @@ def draw_training(regime: str) -> None:
         panel.set_title(title, fontsize=10)
         panel.set_xlabel("epoch")
         panel.grid(alpha=0.3)
-    handles, names = axes[0].get_legend_handles_labels()
+    handles, names = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="lower center", ncols=len(names))
-    _save(figure, f"training-{regime}", below=0.08)
+    _save(figure, f"training-{regime}", below=0.05)
 
 
 def chosen_search(regime: str) -> dict[str, list[Record]]:

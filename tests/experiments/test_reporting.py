@@ -136,6 +136,7 @@ def test_curves_are_those_of_the_metrics_file(content):
         lines = [json.loads(line) for line in (Path(run.folder) / "metrics.jsonl").read_text().splitlines()]
         assert run.curves["loss: base"] == [(line["epoch"] + 1, line["loss"]["base"]) for line in lines]
         assert run.curves["density"] == [(line["epoch"] + 1, line["train"]["density"]) for line in lines]
+        assert run.curves["distance of class means"] == [(line["epoch"] + 1, line["train"]["inter"]) for line in lines]
         assert run.curves["spectral decay"] == [(line["epoch"] + 1, line["train"]["spectral_decay"]) for line in lines]
         shares = [(line["epoch"] + 1, line["distillation"]["gradient_share"]) for line in lines if "distillation" in line]
         assert run.curves.get("share of the distillation in the gradient", []) == shares

@@ -15,7 +15,10 @@ from obdsd.evaluation.points import chunks
 
 @dataclass(frozen=True)
 class Density:
-    """π_intra, π_inter and their ratio (Sec. 5.6): a higher ratio means less concentrated classes."""
+    """π_intra, π_inter and their ratio (Sec. 5.6): a higher ratio means classes less concentrated for how far they are apart.
+
+    Where all rows are drawn together both distances shrink, and the ratio may rise by that alone.
+    """
 
     intra: float
     inter: float

@@ -21,8 +21,9 @@ CURVES = (  # part of a curve's name: what one sees, and which direction is bett
     ("map@r", "How far up all items of the query's class are in its list. Higher is better."),
     (
         "density",
-        "Distance inside classes over distance between them. Higher: classes keep more of their variety, whether or not that helps.",
+        "Distance inside classes over distance between them. Higher if classes keep their variety, or if all is drawn together.",
     ),
+    ("class means", "How far apart the classes are, as cosine distance. Near 0 all embeddings are nearly one, and density says nothing."),
     ("spectral", "How unevenly the embedding uses its directions. Lower means more directions in use."),
 )
 ALONE = "The teacher's similarities, each row made a distribution (PSD). Every pair is judged on its own."

@@ -38,6 +38,7 @@ CURVES: dict[str, tuple[str, ...]] = {  # a curve's name, and where its value is
     "Recall@1, held-out classes": ("validation", "recall", "1"),
     "Recall@1, test classes (nothing is chosen by them)": ("test", "recall", "1"),
     "density": ("train", "density"),
+    "distance of class means": ("train", "inter"),
     "spectral decay": ("train", "spectral_decay"),
     "share of the distillation in the gradient": ("distillation", "gradient_share"),
 }
