@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -56,23 +57,7 @@ TURNS = 60  # steps of each of two rows by which their times are compared
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m study", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "step",
-        choices=(
-            "features",
-            "search",
-            "settle",
-            "test",
-            "noise",
-            "equal",
-            "controls",
-            "untrained",
-            "times",
-            "variants",
-            "curves",
-            "tables",
-        ),
-    )
+    parser.add_argument("step", choices=("features", *OF_A_REGIME, "variants", "curves", "tables"))
     parser.add_argument("regime", nargs="?", choices=REGIMES)
     parser.add_argument("--head", default="linear", choices=("linear", "two-layer"), help="variants: of which head")
     parser.add_argument("--rows", default=",".join(ROWS), help="rows, as ms,psd")
@@ -99,22 +84,7 @@ def main() -> None:
     rows = given.rows.split(",")
     if unknown := sorted({*rows} - {*ROWS}):
         parser.error(f"no row called {', '.join(unknown)}; there are {', '.join(ROWS)}")
-    if given.step == "search":
-        search(given.regime, rows, given.jobs)
-    elif given.step == "settle":
-        settle(given.regime)
-    elif given.step == "equal":
-        equal(given.regime, given.seeds, given.jobs)
-    elif given.step == "controls":
-        controls(given.regime, given.jobs)
-    elif given.step == "untrained":
-        untrained(given.regime)
-    elif given.step == "times":
-        times(given.regime)
-    elif given.step == "test":
-        test(given.regime, rows, given.seeds, given.jobs)
-    else:
-        noise(given.regime, [row for row in NOISE_ROWS if row in rows], given.seeds, given.jobs)
+    OF_A_REGIME[given.step](given.regime, rows, given)
 
 
 def compute_features(cub: str) -> None:
@@ -266,6 +236,17 @@ def controls(regime: str, jobs: int) -> None:
                 plan[name] = replace(held_out, seed=seed)
     run_all(plan, jobs)
 
+
+OF_A_REGIME: dict[str, Callable[[str, list[str], argparse.Namespace], None]] = {
+    "search": lambda regime, rows, given: search(regime, rows, given.jobs),
+    "settle": lambda regime, rows, given: settle(regime),
+    "test": lambda regime, rows, given: test(regime, rows, given.seeds, given.jobs),
+    "noise": lambda regime, rows, given: noise(regime, [row for row in NOISE_ROWS if row in rows], given.seeds, given.jobs),
+    "equal": lambda regime, rows, given: equal(regime, given.seeds, given.jobs),
+    "controls": lambda regime, rows, given: controls(regime, given.jobs),
+    "untrained": lambda regime, rows, given: untrained(regime),
+    "times": lambda regime, rows, given: times(regime),
+}
 
 if __name__ == "__main__":
     main()
