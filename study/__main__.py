@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("regime", nargs="?", choices=REGIMES)
     parser.add_argument("--head", default="linear", choices=("linear", "two-layer"), help="variants: of which head")
     parser.add_argument("--rows", default=",".join(ROWS), help="rows, as ms,psd")
-    parser.add_argument("--seeds", type=int, default=10, help="test: no more seeds than this")
+    parser.add_argument("--seeds", type=int, default=10, help="test, noise, equal: no more seeds than this")
     parser.add_argument("--cub", help="folder CUB_200_2011")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
     given = parser.parse_args()

@@ -177,3 +177,19 @@ def test_an_untrained_head_is_the_one_that_the_seed_draws(places, rows, monkeypa
         )
     assert table[0] != table[1]
     assert tables._untrained("cub-linear-long") == {}
+
+
+def test_the_control_gets_the_settings_of_obd_sd_where_it_chose_others(monkeypatch, capsys):
+    chosen = {"obd-sd": {"weight": 7.0, "omega": 0.2}, "mean-mix": {"weight": 5.0, "omega": 0.9}}
+    planned = {}
+    monkeypatch.setattr(study, "data_of", lambda _: "rows.npz")
+    monkeypatch.setattr(study, "chosen_point", lambda regime, row: chosen[row])
+    monkeypatch.setattr(study, "run_all", lambda plan, jobs: planned.update(plan))
+    study.equal("cub-linear-free", seeds=2, jobs=1)
+    assert list(planned) == [f"cub-linear-free/equal/mean-mix/seed-{seed}" for seed in (0, 1)]
+    assert [(run.seed, run.targets, run.weight, run.omega) for run in planned.values()] == [(seed, "mean-mix", 7.0, 0.2) for seed in (0, 1)]
+    planned.clear()
+    chosen["mean-mix"] = chosen["obd-sd"]
+    study.equal("cub-linear-free", seeds=2, jobs=1)
+    assert not planned
+    assert "has the settings of obd-sd already" in capsys.readouterr().out
