@@ -92,6 +92,15 @@ def test_evaluation_takes_the_centre_of_the_resized_image():
     torch.testing.assert_close(crop, torch.from_numpy(np.asarray(image)[10:30, 30:50].astype(np.float32)).permute(2, 0, 1) / 255)
 
 
+def test_training_without_a_crop_keeps_the_whole_of_a_wide_image():
+    pixels = np.zeros((4, 24, 3), dtype=np.uint8)
+    pixels[:, :6] = pixels[:, -6:] = 255  # the outer quarters, which a crop of the middle would lose
+    transform = training_transform(Preprocessing(size=4, resize=4, mean=(0, 0, 0), std=(1, 1, 1)), smallest=1, flip=False)
+    columns = transform(Image.fromarray(pixels)).mean(dim=(0, 1))
+    assert (columns > 0.5).tolist() == [True, False, False, True]
+    assert columns[0] == columns[3]
+
+
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
     root = tmp_path_factory.mktemp("pictures")

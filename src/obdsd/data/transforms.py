@@ -25,9 +25,12 @@ def evaluation_transform(preprocessing: Preprocessing) -> v2.Transform:
 
 
 def training_transform(preprocessing: Preprocessing, smallest: float = 0.08, flip: bool = True) -> v2.Transform:
-    """Random resized crop (of at least `smallest` of the area) and horizontal flip, as in the paper."""
-    how = InterpolationMode(preprocessing.interpolation)
-    crop = v2.RandomResizedCrop(preprocessing.size, scale=(smallest, 1.0), interpolation=how, antialias=True)
+    """Random resized crop (of at least `smallest` of the area; 1 keeps the whole image) and horizontal flip, as in the paper."""
+    how, size = InterpolationMode(preprocessing.interpolation), preprocessing.size
+    if smallest == 1:
+        crop: v2.Transform = v2.Resize((size, size), how, antialias=True)
+    else:
+        crop = v2.RandomResizedCrop(size, scale=(smallest, 1.0), interpolation=how, antialias=True)
     return v2.Compose([v2.ToImage(), crop, *([v2.RandomHorizontalFlip()] if flip else []), ToNumbers(preprocessing)])
 
 
