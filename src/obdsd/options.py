@@ -27,19 +27,19 @@ class DataOptions:
     Args:
         action: What to do; `check` reads every item and names what is wrong.
         data: The collection, NAME:PATH (cub200, cars196, sop, inshop, folder, manifest, embeddings), glyphs, or an embeddings file.
-        seed: Splits the classes where the data give no split.
+        split_seed: Splits the classes where the data give no split.
         test_fraction: Share of the classes that test where the data give no split.
         allow_incomplete: Accept a benchmark with missing classes or files.
     """
 
     action: Literal["check"] = field(kw_only=False)
     data: str = field(kw_only=False)
-    seed: int = 0
+    split_seed: int = 0
     test_fraction: float = 0.5
     allow_incomplete: bool = False
 
     def __post_init__(self) -> None:
-        _check_at_least(self, seed=0)
+        _check_at_least(self, split_seed=0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -229,7 +229,7 @@ MISTAKES = [
     (["train", "x.npz", "--batchnorm", "train"], "batchnorm=train does nothing with backbone=features"),
     (["train", "glyphs", "--omega", "0.99999"], "omega=0.99999 is too near 1 for torch.float32"),
     (["compare", "glyphs", "--presets", "ms,ms+psd", "--omega", "0.9"], "omega=0.9 does nothing in any row; leave it out"),
-    (["data", "check", "glyphs", "--seed", "-1"], "seed=-1 must be a whole number from 0"),
+    (["data", "check", "glyphs", "--split-seed", "-1"], "split_seed=-1 must be a whole number from 0"),
     (["train", "glyphs", "--sampling", "random"], "sampling=random does nothing with loss=multi-similarity"),
     (["train", "glyphs", "--head", "none", "--head-only-epochs", "1"], "head_only_epochs=1 needs a head; use head=linear"),
     (

@@ -13,11 +13,11 @@ def run(options: DataOptions) -> None:
     problems = []
     try:
         collection = open_data(
-            options.data, seed=options.seed, test_fraction=options.test_fraction, allow_incomplete=options.allow_incomplete
+            options.data, seed=options.split_seed, test_fraction=options.test_fraction, allow_incomplete=options.allow_incomplete
         )
     except InputError as incomplete:
         # A benchmark that is not complete is read all the same, to name everything that is wrong at once.
-        collection = open_data(options.data, seed=options.seed, test_fraction=options.test_fraction, allow_incomplete=True)
+        collection = open_data(options.data, seed=options.split_seed, test_fraction=options.test_fraction, allow_incomplete=True)
         problems.append(f"incomplete: {incomplete}")
     with bar("reading", sum(map(len, collection.parts.values()))) as advance:
         findings = check(collection, advance)
