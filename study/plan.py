@@ -30,6 +30,7 @@ class Regime:
 
 
 TWO_LAYER, LINEAR = {"head": "two-layer", "hidden": 512}, {"head": "linear"}
+PROJECTED = {**LINEAR, "head_init": "projection"}
 QUIET = {"reference": False, "evaluate_every": 0}
 FREE = {
     "begin": {"epochs": 10, "lr": 5e-4, "weight": 100.0, "omega": 0.3, "temperature": 1.0},
@@ -51,8 +52,10 @@ GLYPHS_NOISE = {**GLYPHS, "evaluate_every": 5, "label_noise": 0.2}  # over-fitte
 REGIMES: dict[str, Regime] = {
     "cub-two-layer-free": Regime(features=True, common={**QUIET, **TWO_LAYER}, **FREE),
     "cub-linear-free": Regime(features=True, common={**QUIET, **LINEAR}, **FREE),
+    "cub-projected-free": Regime(features=True, common={**QUIET, **PROJECTED}, **FREE),
     "cub-two-layer-long": Regime(features=True, common={**WATCHED, **TWO_LAYER}, **LONG),
     "cub-linear-long": Regime(features=True, common={**WATCHED, **LINEAR}, **LONG),
+    "cub-projected-long": Regime(features=True, common={**WATCHED, **PROJECTED}, **LONG),
     "glyphs": Regime(features=False, common={**GLYPHS}, begin={"epochs": 200, "lr": 3e-3}, turns=((),)),
     "glyphs-noise": Regime(
         features=False,

@@ -53,6 +53,7 @@ class Settings:
         pooling: How local features become one row.
         head: The layers on the pooled features.
         hidden: Width of a two-layer head between its layers; default that of the features.
+        head_init: Whether a linear head begins at random or as the projection that keeps most of the training set's features.
         dim: Length of the embeddings; default 128, or that of the features if there is no head.
         batchnorm: Whether BatchNorm keeps its statistics; default frozen with weights, else train.
         size: Side of the images, if not the backbone's own.
@@ -125,6 +126,7 @@ class Settings:
     pooling: Literal["avg", "avg+max", "token"] = "avg"
     head: Literal["linear", "two-layer", "none"] = "linear"
     hidden: int | None = None
+    head_init: Literal["random", "projection"] = "random"
     dim: int | None = None
     batchnorm: Literal["frozen", "train"] | None = None
     size: int | None = None
@@ -192,6 +194,7 @@ class Settings:
         chooses = self.select == "best" or self.patience > 0
         _require(not chooses or 1 <= self.evaluate_every <= self.epochs, self, "evaluate_every", "leaves nothing to choose from; try 1")
         _require(not (self.head == "none" and self.head_only_epochs), self, "head_only_epochs", "needs a head; use head=linear")
+        _require(self.head_init == "random" or self.head == "linear", self, "head_init", f"needs head=linear, not {self.head}")
         self._check_system()
         _check_seed(self, "split_seed")
         _ = self.fold, self.depths

@@ -84,7 +84,8 @@ def test_loss_and_gradients_are_those_of_one_process(features, tmp_path):
 @pytest.fixture
 def two_epochs(tmp_path):
     rows = write_rows(tmp_path / "odd.npz", 30, 7, 20)  # shared unevenly: every row must come back to its place
-    return preset("margin+obd-sd", rows, **{**SMALL, "epochs": 2, "val_fraction": 0.3, "evaluate_every": 1, "reference": True})
+    projected = {"head": "linear", "head_init": "projection"}
+    return preset("margin+obd-sd", rows, **{**SMALL, **projected, "epochs": 2, "val_fraction": 0.3, "evaluate_every": 1, "reference": True})
 
 
 def close(one, other):

@@ -290,6 +290,14 @@ class Training:
             found = {name: scores.as_dict() for name, scores in self.scoring.reference().items()}
             self.folder.write("reference.json", found)
 
+    def project_head(self, display: Display) -> None:
+        """The head begins as the projection that keeps most of the training set's features; so does a teacher that follows the model."""
+        display.say("projecting the features of the training set: the head begins there")
+        projection = torch.from_numpy(self.scoring.projection()).to(self.fabric.device)
+        self.embedder.head.load_state_dict({"weight": projection, "bias": torch.zeros(len(projection))})
+        if self.options.teacher in ("previous-epoch", "ema"):
+            self.system.teacher.get_submodule("model").load_state_dict(self.embedder.state_dict())
+
     def begin_again(self, first: RunFolder) -> None:
         """Be taught by what another training came to; its time counts too."""
         model, seconds = self.ranks.once(lambda: (Embedder.load(first.path / "model").state_dict(), first.result()["seconds"]))

@@ -37,6 +37,8 @@ def train(options: TrainOptions, *, show: bool = True) -> RunResult:
                 display.say(remark)
             with training.ranks.together():
                 training.score_reference(display)
+                if options.head_init == "projection" and state is None:
+                    training.project_head(display)
                 training.restore(state)
                 training.run(display)
                 return training.finish(display)

@@ -12,6 +12,7 @@ from obdsd.data import Collection, Part
 from obdsd.data.embeddings import Rows
 from obdsd.data.loading import loader_workers
 from obdsd.data.transforms import evaluation_transform
+from obdsd.errors import InputError
 from obdsd.evaluation import Points, Scores, evaluate
 from obdsd.evaluation.embedding import embed
 from obdsd.evaluation.geometry import density, spectral_decay
@@ -71,14 +72,20 @@ class Scoring:
         train = self._features(self.collection["train"])
         if self.model.dim < min(train.shape):
             centre = train.mean(axis=0)
-            covariance = (train - centre).T @ (train - centre)
-            _, directions = scipy.linalg.eigh(covariance, subset_by_index=[len(covariance) - self.model.dim, len(covariance) - 1])
+            directions = _main_directions(train - centre, self.model.dim)
 
             def projected(part: Part) -> NDArray[np.float32]:
                 return (plain(part) - centre) @ directions
 
             found["their PCA"] = self._scores(*self._scored_points(projected))
         return found
+
+    def projection(self) -> NDArray[np.float32]:
+        """P (dim × features) whose cosines are nearest to those of the training set's features: its main directions, not centred."""
+        rows, dim = self._features(self.collection["train"]), self.model.dim
+        if dim > rows.shape[1]:
+            raise InputError(f"dim={dim} is more than the {rows.shape[1]} features that head_init=projection keeps; ask for fewer")
+        return self.ranks.once(lambda: np.ascontiguousarray(_main_directions(rows, dim).T))
 
     def _scored_points(self, rows_of: Callable[[Part], NDArray[np.float32]]) -> tuple[Points, Points | None]:
         return (self._points(rows_of, "val"), None) if self.options.score == "validation" else self._test_points(rows_of)
@@ -115,3 +122,9 @@ class Scoring:
             part = part.replace(transform=evaluation_transform(preprocessing))
         workers, device = loader_workers(self.options.workers, part), self.ranks.fabric.device
         return self.ranks.embedded(part, lambda share: embed(model, share, batch_size=256, workers=workers, device=device))
+
+
+def _main_directions(rows: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+    """The `count` directions (features × count) along which rows are longest: the right singular vectors of the largest values."""
+    products = rows.T @ rows
+    return scipy.linalg.eigh(products, subset_by_index=[len(products) - count, len(products) - 1])[1]

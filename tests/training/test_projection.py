@@ -1,0 +1,110 @@
+"""A head that begins as the projection of the training set's features: what it is, who follows it, and that nothing else changes it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from obdsd.data import open_data
+from obdsd.errors import InputError
+from obdsd.models import Embedder
+from obdsd.presets import preset
+from obdsd.training import loop, train
+from obdsd.training.checkpoints import read_state
+
+PROJECTED = {"head": "linear", "head_init": "projection"}
+STANDING = {**PROJECTED, "lr": 1e-12, "weight_decay": 0.0, "epochs": 1}
+
+
+def unit_features(path, hold_out=False):
+    collection = open_data(path)
+    part = (collection.hold_out(fold=(0, 3)) if hold_out else collection)["train"]
+    rows = np.stack([part[i][0] for i in range(len(part))]).astype(np.float64)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def head_of(run) -> torch.Tensor:
+    return Embedder.load(Path(run) / "model").state_dict()["head.weight"]
+
+
+def test_the_head_begins_with_the_largest_singular_vectors(options, features):
+    """An untrained run keeps the rank-6 products of the features that a whole SVD gives."""
+    head = Embedder.load(train(options("ms", **STANDING), show=False).folder / "model").head
+    assert head.bias.abs().max() < 1e-6
+    P = head.weight.detach().double().numpy()
+    X = unit_features(features)
+    U, values, _ = np.linalg.svd(X)
+    best = (U[:, :6] * values[:6] ** 2) @ U[:, :6].T
+    np.testing.assert_allclose(P @ P.T, np.eye(6), atol=1e-5)
+    np.testing.assert_allclose(X @ P.T @ P @ X.T, best, atol=1e-5)
+
+
+def test_held_out_classes_play_no_part_in_it(options, features):
+    chosen = options("ms", **STANDING, val_fold="0/3")
+    P = head_of(train(chosen, show=False).folder).numpy()
+    X = unit_features(features, hold_out=True)
+    directions = np.linalg.svd(X)[2][:6]
+    np.testing.assert_allclose(P.T @ P, directions.T @ directions, atol=1e-4)
+
+
+def test_the_length_of_a_row_does_not_count(options, features, tmp_path):
+    """Cosines are kept, whatever is done to the lengths."""
+    data = dict(np.load(features))
+    name = max(data, key=lambda key: data[key].ndim)
+    scale = np.random.default_rng(0).uniform(0.1, 10, len(data[name]))[:, None]
+    np.savez(tmp_path / "longer.npz", **{**data, name: (data[name] * scale).astype(np.float32)})
+    runs = [options("ms", **STANDING), replace(options("ms", **STANDING), data=str(tmp_path / "longer.npz"), out=str(tmp_path / "longer"))]
+    P, Q = (head_of(train(chosen, show=False).folder).numpy() for chosen in runs)
+    np.testing.assert_allclose(P.T @ P, Q.T @ Q, atol=1e-4)
+
+
+@pytest.mark.parametrize("teacher", ["previous-epoch", "ema"])
+def test_a_teacher_that_follows_the_model_begins_there_too(options, teacher):
+    chosen = options("ms+psd-constant", **STANDING, teacher=teacher)
+    train(chosen, show=False)
+    losses = json.loads((Path(chosen.out) / "metrics.jsonl").read_text())["loss"]
+    assert abs(losses["distillation"]) < 1e-6  # the student is its teacher
+    teacher = read_state(Path(chosen.out) / "checkpoints" / "last.pt")["teacher"]
+    torch.testing.assert_close(teacher["model.head.weight"], head_of(chosen.out), atol=1e-6, rtol=0)
+
+
+def test_the_first_generation_teaches_though_the_second_begins_projected(options):
+    chosen = options("ms+bar", **{**PROJECTED, "epochs": 1})
+    train(chosen, show=False)
+    teacher = read_state(Path(chosen.out) / "checkpoints" / "last.pt")["teacher"]
+    torch.testing.assert_close(teacher["model.head.weight"], head_of(Path(chosen.out) / "first"), atol=0, rtol=0)
+
+
+def test_a_resumed_run_does_not_begin_again(options, tmp_path, monkeypatch):
+    whole = options(**PROJECTED, epochs=3, out=str(tmp_path / "whole"))
+    train(whole, show=False)
+    broken = options(**PROJECTED, epochs=3, out=str(tmp_path / "broken"))
+    take = loop.Training._run_epoch
+
+    def interrupted(self, display):
+        if self.progress.epoch == 2:
+            raise KeyboardInterrupt
+        return take(self, display)
+
+    monkeypatch.setattr(loop.Training, "_run_epoch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(broken, show=False)
+    monkeypatch.undo()
+    train(options(**PROJECTED, epochs=3, out=broken.out, resume=True), show=False)
+    assert torch.equal(head_of(whole.out), head_of(broken.out))
+
+
+def test_images_are_embedded_for_it(tmp_path):
+    chosen = preset("ms", "glyphs", **STANDING, dim=16, epoch_batches=1, evaluate_every=0, device="cpu", out=str(tmp_path / "run"))
+    P = head_of(train(chosen, show=False).folder)
+    torch.testing.assert_close(P @ P.T, torch.eye(16), atol=1e-4, rtol=0)
+
+
+def test_what_cannot_be_projected_is_refused_in_one_line(options):
+    with pytest.raises(InputError, match=r"head_init=projection needs head=linear, not two-layer"):
+        options("ms", head="two-layer", head_init="projection")
+    with pytest.raises(InputError, match=r"dim=21 is more than the 20 features that head_init=projection keeps; ask for fewer"):
+        train(options("ms", **PROJECTED, dim=21), show=False)
