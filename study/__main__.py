@@ -21,17 +21,19 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from obdsd import cli
-from obdsd.evaluation import evaluate
-from obdsd.evaluation.embedding import embed
 from obdsd.experiments.timing import relative_time
 from obdsd.files import write_json
 from obdsd.models import Embedder
 from obdsd.settings import TrainOptions
-from obdsd.training.assembly import collection_of, model_of
+from obdsd.training.assembly import collection_of
+from obdsd.training.display import Display
+from obdsd.training.loop import Training
+from obdsd.training.runs import RunFolder
 from study.plan import (
     CURVES,
     CURVES_REGIME,
@@ -88,7 +90,7 @@ def main() -> None:
 
 
 def compute_features(cub: str) -> None:
-    """`tf_efficientnet_lite0` with ImageNet weights from a pip package, on the middle 128 × 128 pixels."""
+    """`tf_efficientnet_lite0` with ImageNet weights from a pip package, on the middle 128 × 128 pixels of a shorter side of 146."""
     Embedder("tf_efficientnet_lite0", weights="offline", head="none", size=128).save(SCRATCH / "backbone")
     if cli.main(["embed", str(SCRATCH / "backbone"), f"cub200:{cub}", "--out", str(FEATURES), "--batch-size", "64"]):
         raise SystemExit("the features could not be computed")
@@ -141,19 +143,26 @@ def _validation(regime: str, row: str, point: Change) -> float:
 
 
 def settle(regime: str) -> None:
-    """Write down what the search came to, for every row that has finished it."""
-    chosen = {}
+    """Write down what the search came to, for every row that has finished it; what was settled of the others stays."""
+    before, chosen = settled(regime), {}
     for row in ROWS:
         point, lacking = descend(regime, row)
         if not lacking:
             chosen[row] = {"validation": round(_validation(regime, row, point), 6), "settings": point}
-            print(f"{100 * chosen[row]['validation']:6.2f} %  {row:16} {name_of(point)}")
+        elif row in before:
+            chosen[row] = before[row]
+        if row in chosen:
+            print(f"{100 * chosen[row]['validation']:6.2f} %  {row:16} {name_of(chosen[row]['settings'])}")
     write_json(RESULTS / regime / "chosen.json", chosen)
 
 
-def chosen_point(regime: str, row: str) -> Change:
+def settled(regime: str) -> dict[str, Any]:
     file = RESULTS / regime / "chosen.json"
-    chosen = json.loads(file.read_text()) if file.exists() else {}
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def chosen_point(regime: str, row: str) -> Change:
+    chosen = settled(regime)
     if row not in chosen:
         raise SystemExit(f"{row} has no settings in results/{regime}/chosen.json; search and settle first")
     return chosen[row]["settings"]
@@ -188,10 +197,12 @@ def untrained(regime: str) -> None:
     """The test classes by heads that were never trained, one for each seed of the test."""
     options = options_of(REGIMES[regime], "ms", data_of(regime), {})
     collection = collection_of(options)
-    test = collection["test"]
     for seed in seeds_of("ms"):
-        head = model_of(replace(options, seed=seed), collection)
-        scores = evaluate(embed(head, test), test.labels, details=True)
+        training = Training(replace(options, seed=seed), collection, RunFolder(SCRATCH / "untrained"))
+        if options.head_init == "projection":
+            training.project_head(Display(0, 0))
+        scores = training.scoring.final()
+        assert scores.per_class is not None
         classes = {"queries": scores.per_class.queries.tolist(), "recall": {"1": scores.per_class.recall[1].tolist()}}
         write_json(RESULTS / regime / "untrained" / f"seed-{seed}.json", {"scores": scores.as_dict(), "per_class": classes})
 

@@ -43,7 +43,7 @@ FREE = {
 }
 LONG = {
     "begin": {"epochs": 150, "lr": 1e-4, "weight": 1000.0, "omega": 0.3},
-    "turns": (tuple({"weight": weight} for weight in (10.0, 100.0, 10000.0, 100000.0)), ({"omega": 0.7},)),
+    "turns": (tuple({"weight": weight} for weight in (10.0, 100.0, 10000.0, 100000.0)), ({"omega": 0.1}, {"omega": 0.7})),
 }
 WATCHED = {**QUIET, "evaluate_every": 10}
 GLYPHS = {**WATCHED, "evaluate_every": 20, "crop": 1.0, "workers": 0}  # letters from scratch, without augmentation: quick to over-fit
@@ -98,6 +98,12 @@ def beginning(regime: Regime, row: str) -> Change:
 def turn_of(point: Change, changes: Iterable[Change], row: str) -> list[Change]:
     """The points that a turn compares: where the search stands, and every change of it that the row knows."""
     return [point, *({**point, **change} for change in changes if all(_acts(axis, row) for axis in change))]
+
+
+def tried(regime: Regime, row: str) -> int:
+    """How many settings of a row are compared in all turns of its search."""
+    begin = beginning(regime, row)
+    return 1 + sum(len(turn_of(begin, changes, row)) - 1 for changes in regime.turns)
 
 
 def _acts(axis: str, row: str) -> bool:

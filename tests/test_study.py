@@ -89,6 +89,10 @@ def test_the_search_keeps_the_best_of_each_turn(places, monkeypatch):
     assert "omega" not in chosen["psd"]["settings"]
     assert chosen["obd-sd"]["validation"] == pytest.approx(1 - 1e-2 - 0.05)
     assert study.chosen_options("cub-linear-free", "obd-sd").weight == 10.0
+    before = json.loads((places / "results" / "cub-linear-free" / "chosen.json").read_text())
+    next((places / "results" / "cub-linear-free" / "search" / "psd").rglob("fold-1.json")).unlink()
+    study.settle("cub-linear-free")  # an unfinished row keeps what was settled
+    assert json.loads((places / "results" / "cub-linear-free" / "chosen.json").read_text()) == before
     with pytest.raises(SystemExit, match="margin has no settings"):
         study.chosen_options("cub-linear-free", "margin")
 
@@ -138,12 +142,13 @@ def test_times_are_measured_for_rows_that_were_tested(places, rows, monkeypatch)
 @pytest.mark.parametrize(
     ("obd_sd", "mean_mix", "equal", "said"),
     [
-        (0.0, 0.0, 0.0, "absent"),
+        (0.0, 0.0, 0.0, "not seen"),
         (-0.1, 0.0, 0.0, "a loss"),
         (0.1, 0.1, 0.0, "real, a control's too"),
         (0.1, 0.2, 0.0, "real, a control's too"),
         (0.1, 0.0, 0.1, "real, a control's too"),
         (0.1, 0.0, 0.0, "real, and the walk's"),
+        (0.1, [0.3, -0.3, 0.3, -0.3, 0.3], 0.0, "real, not told from a control's"),
     ],
 )
 def test_a_gain_is_the_walks_only_if_it_is_above_the_mix_too(obd_sd, mean_mix, equal, said):
@@ -151,7 +156,7 @@ def test_a_gain_is_the_walks_only_if_it_is_above_the_mix_too(obd_sd, mean_mix, e
     noise = np.random.default_rng(0).normal(scale=0.01, size=(4, 5))
 
     def row(number, gain):
-        return {seed: record(0.5 + gain + noise[number, seed]) for seed in range(5)}
+        return {seed: record(0.5 + each + noise[number, seed]) for seed, each in enumerate(np.broadcast_to(gain, 5))}
 
     def record(recall):
         return {"scores": {"recall": {"1": recall}}, "per_class": {"queries": [10, 10], "recall": {"1": [recall, recall]}}}
@@ -163,6 +168,8 @@ def test_a_gain_is_the_walks_only_if_it_is_above_the_mix_too(obd_sd, mean_mix, e
 def test_an_untrained_head_is_the_one_that_the_seed_draws(places, rows, monkeypatch):
     monkeypatch.setattr(study, "data_of", lambda _: rows)
     monkeypatch.setattr(study, "seeds_of", lambda _: range(2))
+    made = study.options_of
+    monkeypatch.setattr(study, "options_of", lambda *args: replace(made(*args), batch_size=8, device="cpu"))
     study.untrained("cub-linear-free")
     test = open_data(rows)["test"]
     table = tables._untrained("cub-linear-free")["*untrained head*"]

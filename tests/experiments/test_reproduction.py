@@ -15,6 +15,7 @@ from obdsd.experiments import reproduction
 from obdsd.experiments.recipes import TABLES
 from obdsd.experiments.reproduction import Reproduction, find, options_of, records, reproduce, settled
 from obdsd.experiments.reproduction_tables import cells, header, lines_of, markdown, write
+from obdsd.presets import preset
 from tests.made_up import write_rows
 
 
@@ -57,6 +58,13 @@ def test_finished_rows_are_not_run_again_whatever_table_asks_for_them(asked, mon
     assert (asked.out / "results.jsonl").read_bytes() == before
     with pytest.raises(AssertionError, match="trained again"):
         reproduce(replace(asked, seeds=3), show=False)
+
+
+def test_a_later_version_with_more_options_knows_its_folders_again():
+    """The name of a run's folder, as it was when results/ was written."""
+    assert reproduction._key(preset("ms+obd-sd", "rows.npz")) == "ms+obd-sd-99d76216"
+    assert reproduction._key(preset("ms+obd-sd", "rows.npz", seed=3)) == "ms+obd-sd-99d76216"
+    assert reproduction._key(preset("ms+obd-sd", "rows.npz", omega=0.31)) != "ms+obd-sd-99d76216"
 
 
 def test_a_line_that_was_cut_off_is_written_again(asked, tmp_path, monkeypatch):

@@ -206,8 +206,10 @@ def chooses_weight(asked: Reproduction, row: Row) -> bool:
 
 
 def _key(options: TrainOptions) -> str:
-    """A folder's name that says what is trained there: rows of several tables that are the same training share it."""
-    settings = {name: value for name, value in settings_of(options).items() if name != "seed"}
+    """A folder's name that says what is trained there: rows of several tables that are the same training share it. Of what differs from the
+    defaults, so that a later version with more options knows it again."""
+    usual = settings_of(TrainOptions(""))
+    settings = {name: value for name, value in settings_of(options).items() if name != "seed" and value != usual[name]}
     digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
     return f"{options.preset}-{digest}"
 
