@@ -1,6 +1,6 @@
 """Does it help? Search on held-out classes, then test with fixed settings; every finished run is a file under results/.
 
-python -m study features --cub CUB_200_2011        frozen features of CUB-200-2011, once
+python -m study features --cub CUB_200_2011        frozen features of CUB-200-2011 and of the built-in letters, once
 python -m study search REGIME [--rows a,b]         settings of each row on two folds of the training classes
 python -m study settle REGIME                      write the chosen settings; commit them before the next step
 python -m study test REGIME [--rows a,b]           the chosen settings on the test classes
@@ -35,9 +35,11 @@ from obdsd.training.display import Display
 from obdsd.training.loop import Training
 from obdsd.training.runs import RunFolder
 from study.plan import (
+    CUB,
     CURVES,
     CURVES_REGIME,
     FOLDS,
+    LETTERS,
     NOISE,
     NOISE_ROWS,
     REGIMES,
@@ -53,7 +55,6 @@ from study.plan import (
 )
 from study.records import RESULTS, SCRATCH, recorded, run_all
 
-FEATURES = SCRATCH / "cub128.npz"
 TURNS = 60  # steps of each of two rows by which their times are compared
 
 
@@ -90,20 +91,21 @@ def main() -> None:
 
 
 def compute_features(cub: str) -> None:
-    """`tf_efficientnet_lite0` with ImageNet weights from a pip package, on the middle 128 × 128 pixels of a shorter side of 146."""
-    Embedder("tf_efficientnet_lite0", weights="offline", head="none", size=128).save(SCRATCH / "backbone")
-    if cli.main(["embed", str(SCRATCH / "backbone"), f"cub200:{cub}", "--out", str(FEATURES), "--batch-size", "64"]):
-        raise SystemExit("the features could not be computed")
+    """By `tf_efficientnet_lite0` with ImageNet weights from a pip package: birds at 128 px, cut from a shorter side of 146, letters at 64."""
+    for data, size, file in ((f"cub200:{cub}", 128, CUB), ("glyphs", 64, LETTERS)):
+        Embedder("tf_efficientnet_lite0", weights="offline", head="none", size=size).save(SCRATCH / "backbone")
+        if cli.main(["embed", str(SCRATCH / "backbone"), data, "--out", str(SCRATCH / file), "--batch-size", "64"]):
+            raise SystemExit("the features could not be computed")
 
 
 def data_of(regime: str) -> str:
-    return features() if REGIMES[regime].features else "glyphs"
+    return "glyphs" if REGIMES[regime].data == "glyphs" else features(REGIMES[regime].data)
 
 
-def features() -> str:
-    if not FEATURES.exists():
-        raise SystemExit(f"{FEATURES} is not there; python -m study features --cub FOLDER makes it")
-    return os.path.relpath(FEATURES)
+def features(name: str = CUB) -> str:
+    if not (SCRATCH / name).exists():
+        raise SystemExit(f"{SCRATCH / name} is not there; python -m study features --cub FOLDER makes it")
+    return os.path.relpath(SCRATCH / name)
 
 
 def search(regime: str, rows: list[str], jobs: int) -> None:

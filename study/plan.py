@@ -23,7 +23,7 @@ NOISE_ROWS = ("ms", "obd-sd", "mean-mix", "anchor+walk")
 class Regime:
     """Data, what all rows share, where the search of a row's settings begins, and what it tries in turn, the best of each turn kept."""
 
-    features: bool  # of CUB-200-2011; else the built-in letters
+    data: str  # cub128.npz or letters64.npz, files of frozen features; or glyphs, the letters themselves
     common: Change
     begin: Change
     turns: tuple[tuple[Change, ...], ...]
@@ -49,16 +49,20 @@ WATCHED = {**QUIET, "evaluate_every": 10}
 GLYPHS = {**WATCHED, "evaluate_every": 20, "crop": 1.0, "workers": 0}  # letters from scratch, without augmentation: quick to over-fit
 GLYPHS_NOISE = {**GLYPHS, "evaluate_every": 5, "label_noise": 0.2}  # over-fitted within 40 epochs
 
+CUB, LETTERS = "cub128.npz", "letters64.npz"
+
 REGIMES: dict[str, Regime] = {
-    "cub-two-layer-free": Regime(features=True, common={**QUIET, **TWO_LAYER}, **FREE),
-    "cub-linear-free": Regime(features=True, common={**QUIET, **LINEAR}, **FREE),
-    "cub-projected-free": Regime(features=True, common={**QUIET, **PROJECTED}, **FREE),
-    "cub-two-layer-long": Regime(features=True, common={**WATCHED, **TWO_LAYER}, **LONG),
-    "cub-linear-long": Regime(features=True, common={**WATCHED, **LINEAR}, **LONG),
-    "cub-projected-long": Regime(features=True, common={**WATCHED, **PROJECTED}, **LONG),
-    "glyphs": Regime(features=False, common={**GLYPHS}, begin={"epochs": 200, "lr": 3e-3}, turns=((),)),
+    "cub-two-layer-free": Regime(data=CUB, common={**QUIET, **TWO_LAYER}, **FREE),
+    "cub-linear-free": Regime(data=CUB, common={**QUIET, **LINEAR}, **FREE),
+    "cub-projected-free": Regime(data=CUB, common={**QUIET, **PROJECTED}, **FREE),
+    "cub-two-layer-long": Regime(data=CUB, common={**WATCHED, **TWO_LAYER}, **LONG),
+    "cub-linear-long": Regime(data=CUB, common={**WATCHED, **LINEAR}, **LONG),
+    "cub-projected-long": Regime(data=CUB, common={**WATCHED, **PROJECTED}, **LONG),
+    "letters-linear-free": Regime(data=LETTERS, common={**QUIET, **LINEAR}, **FREE),
+    "letters-projected-free": Regime(data=LETTERS, common={**QUIET, **PROJECTED}, **FREE),
+    "glyphs": Regime(data="glyphs", common={**GLYPHS}, begin={"epochs": 200, "lr": 3e-3}, turns=((),)),
     "glyphs-noise": Regime(
-        features=False,
+        data="glyphs",
         common=GLYPHS_NOISE,
         begin={"epochs": 40, "lr": 1e-3, "weight": 100.0, "omega": 0.3},
         turns=(tuple({"weight": weight} for weight in (1.0, 10.0, 1000.0)), ({"omega": 0.7},)),
