@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def compute_features(cub: str) -> None:
-    """By `tf_efficientnet_lite0` with ImageNet weights from a pip package: birds at 128 px, cut from a shorter side of 146, letters at 64."""
+    """By `tf_efficientnet_lite0` with ImageNet weights from a pip package: birds at 128 px, the middle of 146; letters at 64."""
     for data, size, file in ((f"cub200:{cub}", 128, CUB), ("glyphs", 64, LETTERS)):
         Embedder("tf_efficientnet_lite0", weights="offline", head="none", size=size).save(SCRATCH / "backbone")
         if cli.main(["embed", str(SCRATCH / "backbone"), data, "--out", str(SCRATCH / file), "--batch-size", "64"]):

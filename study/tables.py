@@ -40,8 +40,12 @@ EQUAL = "mean-mix at the settings of obd-sd"
 TITLES = {
     "cub-linear-free": "linear head, all chosen",
     "cub-two-layer-free": "two-layer head, all chosen",
+    "cub-projected-free": "projected head, all chosen",
+    "letters-linear-free": "letters' features, linear head, all chosen",
+    "letters-projected-free": "letters' features, projected head, all chosen",
     "cub-linear-long": "linear head, 150 epochs",
     "cub-two-layer-long": "two-layer head, 150 epochs",
+    "cub-projected-long": "projected head, 150 epochs",
     "glyphs-noise": "letters from scratch",
 }
 GEOMETRY: dict[str, Callable[[Record], float]] = {
@@ -116,10 +120,41 @@ def headline_table(_: str) -> str:
     return markdown_table(lines)
 
 
-def _gain(results: Results, row: str, other: str) -> str:
-    if not results.get(row, {}).keys() & results.get(other, {}).keys():
+def precision_table(_: str) -> str:
+    """Regime by regime, what the first table says of Recall@1 said of MAP@R, and OBD-SD beside PSD."""
+    lines = [["MAP@R", "ms", "psd − ms", "obd-sd − ms", "obd-sd − mean-mix", "obd-sd − psd"]]
+    for regime, title in TITLES.items():
+        results = results_of(regime)
+        if results.keys() >= {"ms", "psd", "obd-sd", "mean-mix"}:
+            plain = f"{np.mean([SCORES['MAP@R'](record) for record in results['ms'].values()]):.1f}"
+            pairs = (("psd", "ms"), ("obd-sd", "ms"), ("obd-sd", "mean-mix"), ("obd-sd", "psd"))
+            lines.append([title, plain, *(_gain(results, *pair, "MAP@R") for pair in pairs)])
+    return markdown_table(lines)
+
+
+def stopped_table(_: str) -> str:
+    """Rows of long training beside the plain loss with learning rate and epochs chosen."""
+    rows = ("ms", "psd", "obd-sd", "mean-mix", "anchor")
+    lines = [["", "ms, epochs chosen", *rows]]
+    for regime in _long_regimes():
+        stopped = results_of(regime.replace("-long", "-free"))["ms"]
+        results = {**results_of(regime), "stopped": stopped}
+        mean = f"{np.mean([SCORES['R@1'](record) for record in stopped.values()]):.1f}"
+        lines.append([TITLES[regime], mean, *(_gain(results, row, "stopped") for row in rows)])
+    return markdown_table(lines)
+
+
+def _long_regimes() -> list[str]:
+    return [regime for regime in TITLES if regime.endswith("-long") and results_of(regime)]
+
+
+def _gain(results: Results, row: str, other: str, score: str = "R@1") -> str:
+    """The mean difference over the seeds that both have, with its interval."""
+    found, baseline = results.get(row, {}), results.get(other, {})
+    gains = [SCORES[score](found[seed]) - SCORES[score](baseline[seed]) for seed in found if seed in baseline]
+    if not gains:
         return ""
-    over_seeds, _ = differences(results[row], results[other])
+    over_seeds = t_interval(np.array(gains) / 100)
     return f"{100 * over_seeds.mean:+.2f} ({_ends(over_seeds)})"
 
 
@@ -222,7 +257,7 @@ def beginnings_table(_: str) -> str:
     """Where the search of the long regimes begins, the paper's λ and ω: all rows alike, on held-out classes."""
     rows = ("ms", "psd", "obd-sd", "obd-sd-softmax", "mean-mix")
     lines = [["Recall@1, MAP@R", *rows]]
-    for regime in (regime for regime in TITLES if regime.endswith("-long")):
+    for regime in _long_regimes():
         found = records(f"{regime}/search")
         cells = []
         for row in rows:
@@ -285,6 +320,8 @@ TABLES = {
     "variants": variants_table,
     "controls": controls_table,
     "beginnings": beginnings_table,
+    "precision": precision_table,
+    "stopped": stopped_table,
     "reproduction": reproduction_table,
     "comparison": comparison_table,
 }
