@@ -18,7 +18,7 @@ from obdsd.files import write_json
 from obdsd.presets import preset
 from obdsd.settings import TrainOptions
 
-COMMON = {"head": "linear", "epochs": 40, "lr": 1e-3, "evaluate_every": 0, "reference": False}
+COMMON = {"head_init": "random", "epochs": 40, "lr": 1e-3, "evaluate_every": 0, "reference": False}
 NOISE = (0.0, 0.3)
 WEIGHTS = (10.0, 100.0, 1000.0, 10000.0)
 ROWS = {"psd": {"preset": "ms+psd"}, "obd-sd": {"preset": "ms+obd-sd", "omega": 0.3}, "mean-mix": {"preset": "ms+mean-mix", "omega": 0.3}}

@@ -29,7 +29,8 @@ class Regime:
     turns: tuple[tuple[Change, ...], ...]
 
 
-TWO_LAYER, LINEAR = {"head": "two-layer", "hidden": 512}, {"head": "linear"}
+RANDOM = {"head_init": "random"}
+TWO_LAYER, LINEAR = {"head": "two-layer", "hidden": 512, **RANDOM}, {"head": "linear", **RANDOM}
 PROJECTED = {**LINEAR, "head_init": "projection"}
 QUIET = {"reference": False, "evaluate_every": 0}
 FREE = {

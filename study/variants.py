@@ -30,8 +30,8 @@ from study.plan import FOLDS, SEARCH_SEED
 from study.records import SCRATCH, keep, recorded
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "linear": {"head": "linear", "epochs": 40, "lr": 5e-4},
-    "two-layer": {"head": "two-layer", "hidden": 512, "epochs": 40, "lr": 1e-4},
+    "linear": {"head": "linear", "head_init": "random", "epochs": 40, "lr": 5e-4},
+    "two-layer": {"head": "two-layer", "hidden": 512, "head_init": "random", "epochs": 40, "lr": 1e-4},
 }
 WEIGHTS = (100.0, 1000.0)
 

@@ -81,7 +81,7 @@ def test_info_as_json_and_as_a_table():
         (["info", "--formt=json"], "unrecognized arguments: --formt=json; did you mean --format?"),
         (["info", "--format", "xml"], "format=xml must be one of 'table', 'json'"),
         (["data", "chek", "glyphs"], "action=chek must be one of 'check'; did you mean check?"),
-        (["data", "check", "glyphs", "--seed", "1.5"], "seed=1.5 must be a whole number"),
+        (["data", "check", "glyphs", "--split-seed", "1.5"], "split_seed=1.5 must be a whole number"),
         (["data", "check", "glyphs", "--test-fraction", "x"], "test_fraction=x must be a number"),
         (["data", "check", "glyphs", "--allow-incomplete=maybe"], "allow_incomplete=maybe must be true or false"),
         (["data", "check"], "data must be given; add --help to see how"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -92,7 +93,7 @@ DATA: dict[str, dict[str, Any]] = {
     "sop": {"epochs": 100, "weight": 100.0, "omega": 0.5, "walk_temperature": 0.005, "ks": "1,10,100"},
     "inshop": {"epochs": 100, "weight": 100.0, "omega": 0.5, "walk_temperature": 0.005, "ks": "1,10,20,30"},  # SOP's: the paper has none
     "glyphs": {"epochs": 20, "backbone": "tiny-conv", "lr": 1e-3, "crop": 0.7, "flip": False, "weight": 1.0},
-    "embeddings": {"epochs": 40, "backbone": "features", "head": "two-layer", "lr": 1e-4, "weight": 100.0},
+    "embeddings": {"epochs": 40, "backbone": "features", "head_init": "projection", "lr": 1e-4, "weight": 100.0},
 }
 
 
@@ -109,11 +110,11 @@ def preset(name: str, data: str, **changes: Any) -> TrainOptions:
         if option not in known:
             close = difflib.get_close_matches(option, known, n=1)
             raise InputError(f"{option}={changes[option]!r} is no option of a training{f'; did you mean {close[0]}?' if close else ''}")
-    return TrainOptions(data, **{"preset": name, **preset_settings(name, data), **changes})
+    return TrainOptions(data, **{"preset": name, **preset_settings(name, data, changes), **changes})
 
 
-def preset_settings(name: str, data: str) -> dict[str, Any]:
-    """What a preset sets for data of this kind; all else keeps its default, which is the paper's on CUB-200-2011."""
+def preset_settings(name: str, data: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a preset sets for data of this kind beside what is given; all else keeps its default, which is the paper's on CUB-200-2011."""
     if name not in NAMES:
         close = difflib.get_close_matches(name.lower(), NAMES, n=1)
         raise InputError(f"preset={name!r} is not known; {f'did you mean {close[0]}?' if close else 'there are ' + ', '.join(NAMES)}")
@@ -123,12 +124,14 @@ def preset_settings(name: str, data: str) -> dict[str, Any]:
     for (beginning, where), own in METHODS_ON_DATA.items():
         if where == kind and method.startswith(beginning):
             found |= own
+    if given.get("head", "linear") != "linear":
+        found.pop("head_init", None)  # no other head can begin as a projection
     return found
 
 
 def train_layers(given: dict[str, Any]) -> dict[str, Any]:
     """What lies between the defaults and what a user of the command line gave: the preset's settings."""
-    settings = preset_settings(given.get("preset", TrainOptions.preset), given["data"])
+    settings = preset_settings(given.get("preset", TrainOptions.preset), given["data"], given)
     if idle := idle_options(given["data"], settings, given):
         raise InputError(next(iter(idle.values())))
     return settings

@@ -7,7 +7,7 @@ from obdsd.presets import preset
 from obdsd.training.loop import Training
 from tests.made_up import write_rows
 
-SMALL = {"epochs": 3, "batch_size": 12, "dim": 5, "hidden": 8, "neighbours": 5, "device": "cpu"}
+SMALL = {"epochs": 3, "batch_size": 12, "dim": 5, "head": "two-layer", "hidden": 8, "neighbours": 5, "device": "cpu"}
 PLAIN, TAUGHT, WALK = 2.0, 3.0, 8.0  # seconds
 
 

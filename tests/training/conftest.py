@@ -15,7 +15,7 @@ def options(features, tmp_path):
     """`options(preset="ms+obd-sd", **changes)`: a training of seconds."""
 
     def make(name="ms+obd-sd", **changes):
-        small = {"epochs": 3, "batch_size": 16, "dim": 6, "lr": 1e-3, "evaluate_every": 0, "reference": False, "out": str(tmp_path / "run")}
-        return preset(name, features, **{**small, "device": "cpu", **changes})
+        small = {"epochs": 3, "batch_size": 16, "dim": 6, "lr": 1e-3, "evaluate_every": 0, "reference": False}
+        return preset(name, features, **{**small, "head": "two-layer", "out": str(tmp_path / "run"), "device": "cpu", **changes})
 
     return make

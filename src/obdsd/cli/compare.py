@@ -47,7 +47,7 @@ def rows_of(options: CompareOptions) -> dict[str, TrainOptions]:
         if not re.fullmatch(r"[\w.+-]+", name):
             raise InputError(f"row={name!r} names a folder; use letters, digits and . + - _")
         start = entry.get("preset", TrainOptions.preset)
-        settings = preset_settings(start, options.data)
+        settings = preset_settings(start, options.data, {**entry, **shared})
         rows[name] = TrainOptions(options.data, **{**settings, **entry, **shared})
         idle_in[name] = idle_options(options.data, settings, {**entry, **shared})
         if own := [fault for option, fault in idle_in[name].items() if option in entry]:

@@ -27,7 +27,7 @@ from obdsd.training.runs import OF_THE_COMMAND, OF_THE_MACHINE
 Scale = Literal["paper", "small", "tiny"]
 SCALES: dict[str, dict[str, Any]] = {
     "paper": {},
-    "small": {"head": "two-layer", "hidden": 512, "evaluate_every": 0},
+    "small": {"head": "two-layer", "hidden": 512, "head_init": "random", "evaluate_every": 0},
     "tiny": {
         "epochs": 2,
         "epoch_batches": 4,

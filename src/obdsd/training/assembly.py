@@ -60,15 +60,19 @@ def model_of(options: TrainOptions, collection: Collection) -> Embedder:
     if rows != (options.backbone == FEATURES):
         remedy = f"use backbone={FEATURES}" if rows else "use a backbone for images, as tiny-conv or resnet50"
         raise InputError(f"backbone={options.backbone} does not take {collection.kind}; {remedy}")
+    width = len(collection["train"][0][0]) if rows else None
+    dim = options.dim
+    if dim is None and width is not None and options.head_init == "projection":
+        dim = min(128, width)  # it keeps what there is
     return Embedder(
         options.backbone,
-        dim=options.dim,
+        dim=dim,
         pooling=options.pooling,
         head=options.head,
         hidden=options.hidden,
         batchnorm=options.batchnorm,
         weights=options.weights,
-        features=len(collection["train"][0][0]) if rows else None,
+        features=width,
         size=options.size,
         seed=options.seed,
     )
