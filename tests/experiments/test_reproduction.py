@@ -62,9 +62,9 @@ def test_finished_rows_are_not_run_again_whatever_table_asks_for_them(asked, mon
 
 def test_a_later_version_with_more_options_knows_its_folders_again():
     """The name of a run's folder, as it was when results/ was written."""
-    assert reproduction._key(preset("ms+obd-sd", "rows.npz")) == "ms+obd-sd-99d76216"
-    assert reproduction._key(preset("ms+obd-sd", "rows.npz", seed=3)) == "ms+obd-sd-99d76216"
-    assert reproduction._key(preset("ms+obd-sd", "rows.npz", omega=0.31)) != "ms+obd-sd-99d76216"
+    assert reproduction._key(preset("ms+obd-sd", "cub200:birds")) == "ms+obd-sd-a9ad8450"
+    assert reproduction._key(preset("ms+obd-sd", "cub200:birds", seed=3)) == "ms+obd-sd-a9ad8450"
+    assert reproduction._key(preset("ms+obd-sd", "cub200:birds", omega=0.31)) != "ms+obd-sd-a9ad8450"
 
 
 def test_a_line_that_was_cut_off_is_written_again(asked, tmp_path, monkeypatch):

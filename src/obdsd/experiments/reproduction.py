@@ -103,6 +103,8 @@ REMEDY = {
 def options_of(row: Row, scale: Scale, data: str) -> TrainOptions:
     """How a row is trained at a scale, but for the weight that is yet to be chosen."""
     options = preset(row.preset, data, **{**row.changes, **SCALES[scale]})
+    if scale == "small" and _open_weight(row, options):
+        return replace(options, weight=CHOICE[1])  # until one is chosen, so that runs and times are known by the same name
     if scale == "small" and options.teacher == "heads":
         return replace(options, heads=",".join(str(width // NARROWER) for width in options.head_widths))
     return options
@@ -202,7 +204,12 @@ def chooses_weight(asked: Reproduction, row: Row) -> bool:
     """Whether a row's weight is left to held-out classes."""
     if asked.scale != "small":
         return asked.scale == "paper" and row.searched
-    return "weight" not in row.changes and options_of(row, asked.scale, asked.data).teacher not in ("none", "heads")
+    return _open_weight(row, options_of(row, asked.scale, asked.data))
+
+
+def _open_weight(row: Row, options: TrainOptions) -> bool:
+    """At the small scale: whether the row distils with a weight that is neither its own nor, in heads, that of S2SD's authors."""
+    return "weight" not in row.changes and options.teacher not in ("none", "heads")
 
 
 def _key(options: TrainOptions) -> str:
