@@ -1,4 +1,4 @@
-"""The demo: does the previous epoch teach anything? Three seeds of each row, the table, and a few retrievals. `make demo` runs it."""
+"""The demo: where should a head begin, and does the previous epoch teach it anything? Three seeds of each row, the table, and a few retrievals. `make demo` runs it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from obdsd.evaluation.retrieval import neighbours
 from obdsd.models import Embedder
 
 ROWS = Path(__file__).parent / "rows.yaml"
-SHOWN = "obd-sd"
+SHOWN = "psd"
 
 
 def main() -> None:
     data = features()
-    print("2. four rows × three seeds: a linear head for letters of scripts that it never saw", flush=True)
+    print("2. five rows × three seeds: a linear head for letters of scripts that it never saw", flush=True)
     runs = str(FOLDER / "runs")
     if cli.main(["compare", data, "--rows", str(ROWS), "--seeds", "3", "--jobs", "2", "--out", runs, "--report", "false"]):
         raise SystemExit("the comparison stopped; make demo goes on from there")
