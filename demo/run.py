@@ -1,4 +1,4 @@
-"""The demo: where should a head begin, and does the previous epoch teach it anything? Three seeds of each row, the table, and a few retrievals. `make demo` runs it."""
+"""The demo: where should a head begin, and does the previous epoch teach it anything? `make demo` runs it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from obdsd.evaluation.retrieval import neighbours
 from obdsd.models import Embedder
 
 ROWS = Path(__file__).parent / "rows.yaml"
-SHOWN = "psd"
+SHOWN = "ms"
 
 
 def main() -> None:
