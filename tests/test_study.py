@@ -89,6 +89,9 @@ def test_the_search_keeps_the_best_of_each_turn(places, monkeypatch):
     assert "omega" not in chosen["psd"]["settings"]
     assert chosen["obd-sd"]["validation"] == pytest.approx(1 - 1e-2 - 0.05)
     assert study.chosen_options("cub-linear-free", "obd-sd").weight == 10.0
+    for row in chosen:
+        points = list((places / "results" / "cub-linear-free" / "search" / row).iterdir())
+        assert plan.tried(plan.REGIMES["cub-linear-free"], row) == len(points)
     before = json.loads((places / "results" / "cub-linear-free" / "chosen.json").read_text())
     next((places / "results" / "cub-linear-free" / "search" / "psd").rglob("fold-1.json")).unlink()
     study.settle("cub-linear-free")  # an unfinished row keeps what was settled
@@ -116,6 +119,17 @@ def test_differences_are_paired_by_seed(places, rows):
     table = tables.scores_table("r")
     assert f"{100 * np.mean(gains):+.2f}" in table
     assert [line.split("|")[1].strip() for line in table.splitlines()[2:]] == ["ms", "psd"]
+
+
+def test_gains_are_over_the_seeds_that_both_rows_have():
+    def row(**scores):
+        return {int(seed[1:]): {"scores": {"map_at_r": score}} for seed, score in scores.items()}
+
+    results = {"ms": row(s0=0.1, s1=0.2, s2=0.9), "psd": row(s0=0.3, s1=0.5, s7=0.0), "obd-sd": row(s8=0.1)}
+    half = 12.706 * 5  # t of one degree of freedom × the standard error of 20 and 30
+    assert tables._gain(results, "psd", "ms", "MAP@R") == f"+25.00 ({25 - half:+.2f} to {25 + half:+.2f})"
+    assert tables._gain(results, "obd-sd", "ms", "MAP@R") == ""
+    assert tables._gain(results, "margin", "ms", "MAP@R") == ""
 
 
 @pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.name)
