@@ -108,3 +108,16 @@ def test_what_cannot_be_projected_is_refused_in_one_line(options):
         options("ms", head="two-layer", head_init="projection")
     with pytest.raises(InputError, match=r"dim=21 is more than the 20 features that head_init=projection keeps; ask for fewer"):
         train(options("ms", **PROJECTED, dim=21), show=False)
+
+
+def test_presets_project_features_unless_another_head_is_asked_for(features):
+    assert preset("ms", features).head_init == "projection"
+    for head in ("two-layer", "none"):
+        assert preset("ms", features, head=head).head_init == "random"
+    assert preset("ms", "cub200:birds").head_init == "random"  # the paper's
+
+
+def test_fewer_features_than_usual_are_all_kept(options):
+    run = train(options("ms", **{**STANDING, "dim": None}), show=False)
+    P = head_of(run.folder)
+    torch.testing.assert_close(P @ P.T, torch.eye(20), atol=1e-5, rtol=0)
