@@ -38,8 +38,8 @@ def test_the_head_begins_with_the_largest_singular_vectors(options, features):
     X = unit_features(features)
     U, values, _ = np.linalg.svd(X)
     best = (U[:, :6] * values[:6] ** 2) @ U[:, :6].T
-    np.testing.assert_allclose(P @ P.T, np.eye(6), atol=1e-5)
-    np.testing.assert_allclose(X @ P.T @ P @ X.T, best, atol=1e-5)
+    np.testing.assert_allclose(P @ P.T, np.eye(6), atol=1e-4)
+    np.testing.assert_allclose(X @ P.T @ P @ X.T, best, atol=1e-4)
 
 
 def test_held_out_classes_play_no_part_in_it(options, features):
@@ -120,4 +120,4 @@ def test_presets_project_features_unless_another_head_is_asked_for(features):
 def test_fewer_features_than_usual_are_all_kept(options):
     run = train(options("ms", **{**STANDING, "dim": None}), show=False)
     P = head_of(run.folder)
-    torch.testing.assert_close(P @ P.T, torch.eye(20), atol=1e-5, rtol=0)
+    torch.testing.assert_close(P @ P.T, torch.eye(20), atol=1e-4, rtol=0)
