@@ -35,8 +35,13 @@ def run(options: TrainOptions) -> None:
         print(_line(f"{name}, untrained", scores))
     untrained = max((scores["recall"]["1"] for scores in (record["reference"] or {}).values()), default=0.0)
     if (lost := untrained - record["scores"]["recall"]["1"]) > 0:
-        other = "" if options.teacher == "features" else ", or --preset ms+anchor"
-        print(f"  R@1 is {100 * lost:.1f} points below what was there untrained: try fewer epochs{other}")
+        begun_at_random = options.head != "none" and options.head_init == "random"
+        advice = (
+            "begin with --head linear --head_init projection"
+            if begun_at_random
+            else "choose epochs and lr on held-out classes (--val-fraction 0.3)"
+        )
+        print(f"  R@1 is {100 * lost:.1f} points below what was there untrained: {advice}")
     print(f"model: {folder.path / 'model'}")
     print(f"scores: {folder.result_file}")
     if options.report:
