@@ -72,7 +72,7 @@ def test_a_training_is_the_papers_algorithm(options, features):
 
 
 def test_what_a_run_leaves(options, features):
-    chosen = options(epochs=2, evaluate_every=1, test_every=2, val_fraction=0.3, reference=True, label_noise=0.2)
+    chosen = options(weight=100.0, epochs=2, evaluate_every=1, test_every=2, val_fraction=0.3, reference=True, label_noise=0.2)
     result = train(chosen, show=False)
     folder = Path(chosen.out)
     config = yaml.safe_load((folder / "config.yaml").read_text())
@@ -346,7 +346,7 @@ def begun(options):
 
 RESUME = [
     ({"epochs": 4}, "epochs=4 differs from 3 that the run in .* began with; resume it as it was"),
-    ({"weight": 7.0}, "weight=7.0 differs from 100.0"),
+    ({"weight": 7.0}, "weight=7.0 differs from 1.0"),
 ]
 
 
