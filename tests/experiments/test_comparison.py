@@ -67,6 +67,9 @@ def test_finished_runs_are_not_repeated_and_interrupted_ones_continue(rows, fini
     shutil.copytree(before, out)
     (out / "ms" / "seed-4" / "result.json").unlink()  # stopped after its last epoch
     shutil.rmtree(out / "ms+psd" / "seed-3")
+    config = out / "ms+psd" / "seed-4" / "config.yaml"
+    config.write_text(config.read_text().replace("affinity_power: 1.0\n", ""))  # finished by a version that had no such option
+    assert "affinity_power" not in config.read_text()
     trained = []
 
     def counted(options, **rest):

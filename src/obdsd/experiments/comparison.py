@@ -112,10 +112,10 @@ def _left_to_do(options: TrainOptions) -> TrainOptions | None:
     folder = Path(options.out)
     if not (folder / "config.yaml").exists():
         return options
-    before = read_mapping(folder / "config.yaml")
+    before = {**dataclasses.asdict(TrainOptions(options.data)), **read_mapping(folder / "config.yaml")}  # it may be older than an option
     for name, value in dataclasses.asdict(options).items():
-        if name not in (*OF_THE_MACHINE, *OF_THE_COMMAND) and before.get(name) != value:
-            raise InputError(f"{folder} holds a run with {name}={before.get(name)}, not {value}; choose another out or remove it")
+        if name not in (*OF_THE_MACHINE, *OF_THE_COMMAND) and before[name] != value:
+            raise InputError(f"{folder} holds a run with {name}={before[name]}, not {value}; choose another out or remove it")
     if read_mapping(folder / "run.json").get("data") != data_record(collection_of(options)):
         raise InputError(f"{folder} holds a run on other data than {options.data} holds now; choose another out or remove it")
     return None if (folder / "result.json").exists() else replace(options, resume=True)
