@@ -144,6 +144,17 @@ def stopped_table(_: str) -> str:
     return markdown_table(lines)
 
 
+def projection_table(_: str) -> str:
+    """A head that begins as the projection beside one that begins at random, each row with its own settings, paired by seed."""
+    lines = [["projected − random", "", "ms", "psd", "obd-sd", "mean-mix", "anchor"]]
+    for data in ("cub", "letters"):
+        random, projected = (results_of(f"{data}-{head}-free") for head in ("linear", "projected"))
+        for score in ("R@1", "MAP@R"):
+            pairs = ({"random": random[row], "projected": projected[row]} for row in lines[0][2:])
+            lines.append([data, score, *(_gain(pair, "projected", "random", score) for pair in pairs)])
+    return markdown_table(lines)
+
+
 def _long_regimes() -> list[str]:
     return [regime for regime in TITLES if regime.endswith("-long") and results_of(regime)]
 
@@ -322,6 +333,7 @@ TABLES = {
     "beginnings": beginnings_table,
     "precision": precision_table,
     "stopped": stopped_table,
+    "projection": projection_table,
     "reproduction": reproduction_table,
     "comparison": comparison_table,
 }

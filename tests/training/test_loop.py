@@ -139,9 +139,13 @@ def test_the_same_seed_gives_the_same_run_and_another_another(options, tmp_path,
     assert not torch.equal(weights(tmp_path / "a")["head.2.weight"], weights(tmp_path / "c")["head.2.weight"])
 
 
-@pytest.mark.parametrize("teacher", ["previous-epoch", "ema", "memory"])
-def test_an_interrupted_run_goes_on_to_the_same_end(options, tmp_path, monkeypatch, teacher):
-    settings = {"teacher": teacher, "epochs": 5, "val_fraction": 0.3, "evaluate_every": 1, "select": "best", "optimizer": "adamw"}
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"teacher": "ema"}, {"teacher": "memory"}, {"head": "linear", "head_init": "projection"}],
+    ids=str,
+)
+def test_an_interrupted_run_goes_on_to_the_same_end(options, tmp_path, monkeypatch, changes):
+    settings = {**changes, "epochs": 5, "val_fraction": 0.3, "evaluate_every": 1, "select": "best", "optimizer": "adamw"}
     whole = options("margin+obd-sd", **settings, out=str(tmp_path / "whole"))
     train(whole, show=False)
     broken = options("margin+obd-sd", **settings, out=str(tmp_path / "broken"))

@@ -12,7 +12,7 @@ from obdsd.data import open_data
 from obdsd.errors import InputError
 from obdsd.models import Embedder
 from obdsd.presets import preset
-from obdsd.training import loop, train
+from obdsd.training import train
 from obdsd.training.checkpoints import read_state
 
 PROJECTED = {"head": "linear", "head_init": "projection"}
@@ -76,25 +76,6 @@ def test_the_first_generation_teaches_though_the_second_begins_projected(options
     train(chosen, show=False)
     teacher = read_state(Path(chosen.out) / "checkpoints" / "last.pt")["teacher"]
     torch.testing.assert_close(teacher["model.head.weight"], head_of(Path(chosen.out) / "first"), atol=0, rtol=0)
-
-
-def test_a_resumed_run_does_not_begin_again(options, tmp_path, monkeypatch):
-    whole = options(**PROJECTED, epochs=3, out=str(tmp_path / "whole"))
-    train(whole, show=False)
-    broken = options(**PROJECTED, epochs=3, out=str(tmp_path / "broken"))
-    take = loop.Training._run_epoch
-
-    def interrupted(self, display):
-        if self.progress.epoch == 2:
-            raise KeyboardInterrupt
-        return take(self, display)
-
-    monkeypatch.setattr(loop.Training, "_run_epoch", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        train(broken, show=False)
-    monkeypatch.undo()
-    train(options(**PROJECTED, epochs=3, out=broken.out, resume=True), show=False)
-    assert torch.equal(head_of(whole.out), head_of(broken.out))
 
 
 def test_images_are_embedded_for_it(tmp_path):
