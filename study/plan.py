@@ -66,7 +66,7 @@ REGIMES: dict[str, Regime] = {
         data="glyphs",
         common=GLYPHS_NOISE,
         begin={"epochs": 40, "lr": 1e-3, "weight": 100.0, "omega": 0.3},
-        turns=(tuple({"weight": weight} for weight in (1.0, 10.0, 1000.0)), ({"omega": 0.7},)),
+        turns=(tuple({"weight": weight} for weight in (1.0, 10.0, 1000.0, 10000.0)), ({"omega": 0.7},)),
     ),
 }
 
