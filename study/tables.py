@@ -16,6 +16,7 @@ from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
 from study.plan import FOLDS, NOISE, REGIMES, ROWS, beginning, name_of, tried
 from study.records import RESULTS, ROOT, records
+from study.trials import TRIALS, name_of_trial
 from study.variants import VARIANTS, WEIGHTS
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "reproduce.md")
@@ -288,6 +289,21 @@ def controls_table(regime: str) -> str:
     return markdown_table(lines)
 
 
+def trials_table(name: str) -> str:
+    """What two seeds had suggested beside what five say of the same settings."""
+    lines = [["", "λ", "R@1, two seeds then", "R@1, five seeds", "− ms", "95 % over seeds", "spectral decay"]]
+    found = {
+        (row, weight): {int(seed.removeprefix("seed-")): record for seed, record in records(name_of_trial(name, row, weight)).items()}
+        for row, weight in TRIALS[name].first
+    }
+    for (row, weight), then in TRIALS[name].first.items():
+        now = found[row, weight]
+        recall, decay = (np.mean([of(record) for record in now.values()]) for of in (SCORES["R@1"], GEOMETRY["spectral decay"]))
+        gain = _difference(now, found["ms", 0.0])[:2]
+        lines.append([row, f"{weight:g}" if weight else "", f"{then:.1f}", f"{recall:.1f}", *gain, f"{decay:.3f}"])
+    return markdown_table(lines)
+
+
 def variants_table(head: str) -> str:
     """Recall@1 on held-out classes, mean of two folds."""
     found = records(f"variants/{head}")
@@ -328,6 +344,7 @@ TABLES = {
     "why": why_table,
     "noise": noise_table,
     "chosen": chosen_table,
+    "trials": trials_table,
     "variants": variants_table,
     "controls": controls_table,
     "beginnings": beginnings_table,
