@@ -58,7 +58,6 @@ REGIMES: dict[str, Regime] = {
     "cub-projected-free": Regime(data=CUB, common={**QUIET, **PROJECTED}, **FREE),
     "cub-two-layer-long": Regime(data=CUB, common={**WATCHED, **TWO_LAYER}, **LONG),
     "cub-linear-long": Regime(data=CUB, common={**WATCHED, **LINEAR}, **LONG),
-    "cub-projected-long": Regime(data=CUB, common={**WATCHED, **PROJECTED}, **LONG),
     "letters-linear-free": Regime(data=LETTERS, common={**QUIET, **LINEAR}, **FREE),
     "letters-projected-free": Regime(data=LETTERS, common={**QUIET, **PROJECTED}, **FREE),
     "glyphs": Regime(data="glyphs", common={**GLYPHS}, begin={"epochs": 200, "lr": 3e-3}, turns=((),)),

@@ -12,7 +12,7 @@ from obdsd.experiments.statistics import t_interval
 from obdsd.models import Embedder
 from obdsd.presets import preset
 from study import __main__ as study
-from study import plan, records, tables
+from study import plan, records, tables, trials
 from tests.made_up import write_rows
 
 
@@ -66,7 +66,8 @@ def test_a_run_that_finished_without_its_record_is_not_lost(places, rows, monkey
 def write(places, name, recall):
     file = places / "results" / f"{name}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"scores": {"recall": {"1": recall}}}))
+    per_class = {"queries": [10], "recall": {"1": [recall]}}
+    file.write_text(json.dumps({"scores": {"recall": {"1": recall}}, "per_class": per_class, "train": {"spectral_decay": recall / 2}}))
 
 
 def test_the_search_keeps_the_best_of_each_turn(places, monkeypatch):
@@ -214,3 +215,42 @@ def test_the_control_gets_the_settings_of_obd_sd_where_it_chose_others(monkeypat
     study.equal("cub-linear-free", seeds=2, jobs=1)
     assert not planned
     assert "has the settings of obd-sd already" in capsys.readouterr().out
+
+
+def test_the_first_trials_are_repeated_as_they_were(monkeypatch):
+    planned = {}
+    monkeypatch.setattr(trials, "run_all", lambda plan, jobs: planned.update(plan))
+    trials.run_trials(lambda name: name, jobs=1)
+    of = {name: (run.data, run.epochs, run.lr, run.head, run.weight, run.omega, run.seed) for name, run in planned.items()}
+    assert of["trials/cub/psd,weight=1000/seed-4"] == ("cub128.npz", 40, 1e-4, "two-layer", 1000.0, 0.3, 4)
+    assert of["trials/letters/mean-mix,weight=1000/seed-0"] == ("letters64.npz", 60, 3e-4, "two-layer", 1000.0, 0.3, 0)
+    assert planned["trials/cub/ms,weight=0/seed-0"].teacher == "none"
+    assert len(planned) == len({str(replace(run, preset="")) for run in planned.values()}) == 13 * 5
+
+
+def test_a_trial_stands_beside_what_two_seeds_had_suggested(places, monkeypatch):
+    trial = trials.Trial(data="rows.npz", common={}, first={("ms", 0.0): 30.0, ("psd", 10.0): 40.0})
+    monkeypatch.setattr(tables, "TRIALS", {"made-up": trial})
+    for row, recalls in (("ms,weight=0", (0.20, 0.30)), ("psd,weight=10", (0.32, 0.38))):
+        for seed, recall in enumerate(recalls):
+            write(places, f"trials/made-up/{row}/seed-{seed}", recall)
+    plain, psd = (line.strip("| ").split(" | ") for line in tables.trials_table("made-up").splitlines()[2:])
+    assert [cell.strip() for cell in psd] == ["psd", "10", "40.0", "35.0", "+10.00", "-15.41 to +35.41", "0.175"]  # t = 12.706, s.e. 2
+    assert plain[0] == "ms"
+    assert "25.0" in plain
+
+
+def test_gains_with_wrong_labels_are_also_relative_to_the_plain_loss(places):
+    for stage, rows in {
+        "test": {"ms": (0.4, 0.4), "obd-sd": (0.4, 0.5), "margin": (0.1, 0.1)},
+        "noise-0.2": {"ms": (0.2, 0.4), "obd-sd": (0.3, 0.6)},
+    }.items():
+        for row, recalls in rows.items():
+            for seed, recall in enumerate(recalls):
+                write(places, f"cub-linear-long/{stage}/{row}/seed-{seed}", recall)
+    lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in tables.noise_table("cub-linear-long").splitlines()[2:]]
+    assert [(line[0], line[1], line[3], line[4], line[-1]) for line in lines if line[1] != "ms"] == [
+        ("0%", "obd-sd", "45.0", "+5.00", "+12.5%"),
+        ("20%", "obd-sd", "45.0", "+15.00", "+50.0%"),
+    ]
+    assert tables.stages_of("glyphs-noise") == {0.0: "noise-0.0", 0.2: "test", 0.4: "noise-0.4"}
