@@ -25,6 +25,8 @@ STYLE: dict[str, tuple[str, str]] = {  # Okabe and Ito's colours, told apart by 
     "obd-sd": ("#D55E00", "^"),
     "obd-sd-softmax": ("#E69F00", "v"),
     "mean-mix": ("#009E73", "D"),
+    "uniform-mix": ("#56B4E9", "X"),
+    "flat": ("#999999", "P"),
     "anchor": ("#CC79A7", "*"),
 }
 SHOWN = tuple(STYLE)
