@@ -9,6 +9,7 @@ python -m study equal REGIME                       a control at OBD-SD's own set
 python -m study controls REGIME                    the anchor's walk against no walk and no graph, at its own settings
 python -m study untrained REGIME                   the head as it is drawn: what a row must beat to have learned anything
 python -m study times REGIME                       what a step of each tested row costs beside one of the plain loss
+python -m study walk                               how much of the walk's targets is a flatter teacher, the mean row, the graph
 python -m study trials                             the first trials' settings, which nobody had chosen, on the test classes
 python -m study variants [--head linear]           what the paper does not have, on held-out classes
 python -m study curves                             Recall@1 over λ and over ω, on held-out classes
@@ -61,7 +62,7 @@ TURNS = 60  # steps of each of two rows by which their times are compared
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m study", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=("features", *OF_A_REGIME, "trials", "variants", "curves", "tables"))
+    parser.add_argument("step", choices=("features", *OF_A_REGIME, "walk", "trials", "variants", "curves", "tables"))
     parser.add_argument("regime", nargs="?", choices=REGIMES)
     parser.add_argument("--head", default="linear", choices=("linear", "two-layer"), help="variants: of which head")
     parser.add_argument("--rows", default=",".join(ROWS), help="rows, as ms,psd")
@@ -77,6 +78,10 @@ def main() -> None:
         from study.tables import write_all
 
         return write_all()
+    if given.step == "walk":
+        from study.walk import write_shares
+
+        return write_shares(features)
     if given.step == "trials":
         from study.trials import run_trials
 

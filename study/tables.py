@@ -332,6 +332,14 @@ def trials_table(name: str) -> str:
     return markdown_table(lines)
 
 
+def walk_table(_: str) -> str:
+    """What of the walk's targets is no more than a flatter teacher, and with the batch's mean row."""
+    found = json.loads((RESULTS / "walk.json").read_text())
+    lines = [["who teaches", *(f"{what}, ω = {omega}" for omega in found["features"] for what in ("(1-ω)D", "+ ωm"))]]
+    lines += [[who, *(f"{share:.1%}" for pair in shares.values() for share in pair)] for who, shares in found.items()]
+    return markdown_table(lines)
+
+
 def variants_table(head: str) -> str:
     """Recall@1 on held-out classes, mean of two folds."""
     found = records(f"variants/{head}")
@@ -373,6 +381,7 @@ TABLES = {
     "why": why_table,
     "noise": noise_table,
     "chosen": chosen_table,
+    "walk": walk_table,
     "trials": trials_table,
     "variants": variants_table,
     "controls": controls_table,

@@ -16,6 +16,7 @@ from obdsd.presets import preset
 from study import __main__ as study
 from study import plan, records, tables, trials
 from study.variants import Balanced
+from study.walk import explained
 from tests.made_up import write_rows
 
 
@@ -272,3 +273,14 @@ def test_balanced_targets_are_scaled_until_their_mean_row_is_flat():
         ratios /= ratios[:, :1].clone()
         ratios /= ratios[:1].clone()
     torch.testing.assert_close(Q, P)
+
+
+def test_on_a_complete_graph_the_walk_is_a_flatter_teacher_and_the_mean_row():
+    noise = torch.randn(60, 16, generator=torch.Generator().manual_seed(0)).double()
+    cone = torch.nn.functional.normalize(noise + 6 * torch.eye(16)[0], dim=1)
+    flatter, with_mean_row = explained(cone, 0.7)
+    assert flatter < 0.9
+    assert with_mean_row > 0.999
+    assert explained(cone, 0.0) == pytest.approx((1, 1))
+    sides = torch.nn.functional.normalize(noise + 6 * torch.eye(16)[0] * (-1) ** torch.arange(60)[:, None], dim=1)
+    assert explained(sides, 0.7)[1] < 0.9  # two clusters that no walk joins: here the graph has something to say
