@@ -34,6 +34,7 @@ HEADLINES = {
     "psd": "+ PSD",
     "obd-sd": "+ OBD-SD",
     "mean-mix": "+ MeanMix (control: no graph)",
+    "flat": "+ flatter teacher (control: PSD, its cosines × 0.7)",
     "anchor": "+ anchor (ours: the untrained features teach)",
 }
 HEADLINE_REGIMES = ("cub-linear-free", "cub-projected-free", "letters-linear-free", "letters-projected-free", "cub-two-layer-long")

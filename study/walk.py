@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from itertools import islice
 
@@ -12,14 +13,16 @@ from torch.nn import functional as F
 
 from obdsd.files import write_json
 from obdsd.method.targets import BatchDiffusion
+from obdsd.models import Embedder
+from obdsd.training import train
 from obdsd.training.assembly import collection_of
 from obdsd.training.display import Display
 from obdsd.training.loop import Training
 from obdsd.training.runs import RunFolder
-from study.plan import REGIMES, options_of
+from study.plan import REGIMES, SEARCH_SEED, beginning, options_of
 from study.records import RESULTS, SCRATCH
 
-HEADS = {"linear head": "cub-linear-free", "two-layer head": "cub-two-layer-free", "projected head": "cub-projected-free"}
+HEADS = {"linear head": "cub-linear-long", "two-layer head": "cub-two-layer-long", "projected head": "cub-projected-free"}
 OMEGAS = (0.3, 0.7)
 BATCHES = 20
 
@@ -42,7 +45,7 @@ def _inside_rows(values: Tensor) -> Tensor:
 
 
 def write_shares(file_of: Callable[[str], str]) -> None:
-    """Means over batches of CUB's training set, by who teaches: the features, and heads before their training."""
+    """Means over batches of CUB's training set, by who teaches: the features, and heads before and after a training with the plain loss."""
     found = {}
     for who, batches in _teachers(file_of).items():
         shares = np.array([[explained(Z, omega) for omega in OMEGAS] for Z in batches]).mean(axis=0)
@@ -50,15 +53,22 @@ def write_shares(file_of: Callable[[str], str]) -> None:
     write_json(RESULTS / "walk.json", found)
 
 
+@torch.no_grad()
 def _teachers(file_of: Callable[[str], str]) -> dict[str, list[Tensor]]:
     found: dict[str, list[Tensor]] = {}
     for who, regime in HEADS.items():
-        options = options_of(REGIMES[regime], "ms", file_of(REGIMES[regime].data), {})
+        plan = REGIMES[regime]
+        options = options_of(plan, "ms", file_of(plan.data), {**beginning(plan, "ms"), "seed": SEARCH_SEED, "out": str(SCRATCH / "walk")})
         training = Training(options, collection_of(options), RunFolder(SCRATCH / "walk"))
-        if options.head_init == "projection":
-            training.project_head(Display(0, 0))
         inputs = [batch for batch, _, _ in islice(training.batches.epoch(0), BATCHES)]
         found.setdefault("features", [F.normalize(batch.double(), dim=1) for batch in inputs])
-        with torch.no_grad():
-            found[who] = [F.normalize(training.embedder.eval()(batch).double(), dim=1) for batch in inputs]
+        if options.head_init == "projection":
+            training.project_head(Display(0, 0))
+        trained = f"{who}, {options.epochs} epochs of the plain loss"
+        found[f"{who}, untrained"] = [F.normalize(training.embedder.eval()(batch).double(), dim=1) for batch in inputs]
+        with torch.enable_grad():
+            folder = train(options).folder
+        model = Embedder.load(folder / "model").eval()
+        found[trained] = [F.normalize(model(batch).double(), dim=1) for batch in inputs]
+        shutil.rmtree(folder)
     return found
