@@ -17,7 +17,7 @@ from torch import Tensor
 
 from obdsd.method.diffusion import diffuse, inner_products, symmetric_transition
 from obdsd.method.distillation import SelfDistillation
-from obdsd.method.targets import BatchDiffusion, PairwiseTargets, Targets
+from obdsd.method.targets import BatchDiffusion, PairwiseTargets
 from obdsd.method.teachers import TeacherBatch
 from obdsd.presets import preset
 from obdsd.settings import TrainOptions
@@ -84,21 +84,6 @@ class EvenEntropy:
             flat = -torch.special.xlogy(P, P).sum(dim=1, keepdim=True) > torch.tensor(self.perplexity).log()
             low, high = torch.where(flat, low, middle), torch.where(flat, middle, high)
         return torch.softmax(D / middle.exp(), dim=1)
-
-
-@dataclass(frozen=True)
-class Balanced:
-    """Targets whose columns sum to 1 as their rows do (Sinkhorn's scaling): their mean row is flat, nobody is everybody's neighbour."""
-
-    targets: Targets
-    rounds: int = 20
-
-    def __call__(self, teacher: TeacherBatch, temperature: float = 1.0) -> Tensor:
-        P = self.targets(teacher, temperature)
-        for _ in range(self.rounds):
-            P = P / P.sum(dim=0, keepdim=True)
-            P = P / P.sum(dim=1, keepdim=True)
-        return P
 
 
 @dataclass(frozen=True)
@@ -205,8 +190,8 @@ VARIANTS: dict[str, Variant] = {
     "walk within classes": Variant("ms+obd-sd", {"omega": 0.9}, _targets(lambda o, labels: LabelledWalk(o.omega, labels, True))),
     "walk across classes": Variant("ms+obd-sd", {}, _targets(lambda o, labels: LabelledWalk(o.omega, labels, False))),
     "even entropy 60": Variant("ms+psd", {}, _targets(lambda options, _: EvenEntropy(60.0))),
-    "balanced": Variant("ms+psd", {}, _targets(lambda options, _: Balanced(PairwiseTargets()))),
-    "balanced walk": Variant("ms+obd-sd", {}, _targets(lambda options, _: Balanced(BatchDiffusion(options.omega)))),
+    "balanced": Variant("ms+psd-balanced", {}),
+    "balanced walk": Variant("ms+obd-sd", {"balanced": True}),
     "no diagonal": Variant("ms+psd", {}, lambda o, _: WithoutDiagonal(o.weight, o.temperature, PairwiseTargets(), o.ramp)),
     "no diagonal, walk": Variant("ms+obd-sd", {}, lambda o, _: WithoutDiagonal(o.weight, o.temperature, BatchDiffusion(o.omega), o.ramp)),
     "share 0.5": Variant("ms+psd-constant", {}, loop=ShareKeeper),

@@ -9,13 +9,10 @@ import torch
 
 from obdsd.data import open_data
 from obdsd.experiments.statistics import t_interval
-from obdsd.method.targets import BatchDiffusion
-from obdsd.method.teachers import TeacherBatch
 from obdsd.models import Embedder
 from obdsd.presets import preset
 from study import __main__ as study
 from study import plan, records, tables, trials
-from study.variants import Balanced
 from study.walk import explained
 from tests.made_up import write_rows
 
@@ -259,20 +256,6 @@ def test_gains_with_wrong_labels_are_also_relative_to_the_plain_loss(places):
         ("20%", "obd-sd", "45.0", "+15.00", "+50.0%"),
     ]
     assert tables.stages_of("glyphs-noise") == {0.0: "noise-0.0", 0.2: "test", 0.4: "noise-0.4"}
-
-
-def test_balanced_targets_are_scaled_until_their_mean_row_is_flat():
-    """Scaling rows and columns changes no cross ratio; both sums decide the rest (Sinkhorn)."""
-    Z = torch.nn.functional.normalize(torch.randn(9, 5, generator=torch.Generator().manual_seed(0)).double() + 0.5, dim=1)
-    P, Q = BatchDiffusion(0.3)(Z, 0.2), Balanced(BatchDiffusion(0.3), rounds=200)(TeacherBatch(Z), 0.2)
-    one = torch.ones(9, dtype=torch.float64)
-    torch.testing.assert_close(Q.sum(dim=0), one)
-    torch.testing.assert_close(Q.sum(dim=1), one)
-    assert P.sum(dim=0).std() > 0.1
-    for ratios in (P, Q):
-        ratios /= ratios[:, :1].clone()
-        ratios /= ratios[:1].clone()
-    torch.testing.assert_close(Q, P)
 
 
 def test_on_a_complete_graph_the_walk_is_a_flatter_teacher_and_the_mean_row():

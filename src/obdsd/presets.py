@@ -24,6 +24,7 @@ HEADS = {"teacher": "heads", "ramp": "constant", "weight": 50.0}
 METHODS: dict[str, dict[str, Any]] = {
     "": {"teacher": "none"},
     "psd": {"teacher": "previous-epoch", "targets": "pairwise"},
+    "psd-balanced": {"teacher": "previous-epoch", "targets": "pairwise", "balanced": True},  # not the paper's: docs/results.md
     "psd-constant": {"teacher": "previous-epoch", "targets": "pairwise", "ramp": "constant"},
     "obd-sd": {"teacher": "previous-epoch", "targets": "batch-diffusion", "form": "symmetric"},
     "obd-sd-softmax": {"teacher": "previous-epoch", "targets": "batch-diffusion", "form": "softmax"},
@@ -73,7 +74,11 @@ NAMES = [
 
 SETTINGS = {field.name for field in fields(Settings)}
 IDLE: list[tuple[str, Any, tuple[str, ...]]] = [  # an option, a value of it (or "not " and one), and what then does nothing
-    ("teacher", "none", ("weight", "temperature", "ramp", "targets", "omega", "form", "walk_temperature", "scale", "neighbours")),
+    (
+        "teacher",
+        "none",
+        ("weight", "temperature", "ramp", "balanced", "targets", "omega", "form", "walk_temperature", "scale", "neighbours"),
+    ),
     ("teacher", "not ema", ("ema_decay",)),
     ("teacher", "not heads", ("heads", "heads_pooling", "feature_weight", "feature_from")),
     ("feature_weight", 0.0, ("feature_from",)),

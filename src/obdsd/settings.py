@@ -47,6 +47,7 @@ class Settings:
         weight: Final weight of the distillation (λ).
         temperature: Of the distillation (τ).
         ramp: Whether the weight grows linearly with the epochs or is constant.
+        balanced: Scale the targets until their columns sum to 1 like their rows, so that no item draws all others.
         backbone: A name of timm (with the tag of its weights, as .tv_in1k, torchvision's), bn-inception, tiny-conv, or features for data
             that are embeddings.
         weights: imagenet (downloaded), offline (in a pip package), none, or a file; default by backbone.
@@ -121,6 +122,7 @@ class Settings:
     weight: float = 1000.0
     temperature: float = 1.0
     ramp: Literal["linear", "constant"] = "linear"
+    balanced: bool = False
     backbone: str = "resnet50.tv_in1k"
     weights: str | None = None
     pooling: Literal["avg", "avg+max", "token"] = "avg"

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from obdsd import BatchDiffusion, MeanMix, PairwiseTargets, SelfDistillation, TeacherBatch, objectives
+from obdsd.method.targets import balance
 from tests.oracles import slow
 
 RELEASED = {  # setting: λ, ω, τ_d, progress
@@ -235,3 +236,13 @@ def test_half_precision_under_autocast(dtype):
     assert loss.dtype == torch.float32
     assert student.grad.isfinite().all()
     torch.testing.assert_close(loss.double(), exact, rtol=2e-2, atol=0)
+
+
+def test_balanced_targets_are_what_the_student_is_drawn_to():
+    Z, T = slow.unit_rows(8, 5, seed=1, dtype=torch.float64), slow.unit_rows(8, 5, seed=2, dtype=torch.float64)
+    distill = SelfDistillation(weight=3.0, temperature=0.5, targets=BatchDiffusion(0.3), ramp="constant", balanced=True)
+    P = balance(BatchDiffusion(0.3)(T, 0.5))
+    torch.testing.assert_close(distill.taught(TeacherBatch(T)), P)
+    Q = torch.softmax(Z @ Z.T / 0.5, dim=1)
+    torch.testing.assert_close(distill(Z, T, progress=0.0), 0.25 * 3.0 * torch.xlogy(P, P / Q).sum(dim=1).mean())
+    assert distill(Z, T, 0.0) != SelfDistillation(3.0, 0.5, BatchDiffusion(0.3), "constant")(Z, T, 0.0)

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from obdsd import BatchDiffusion, MeanMix, PairwiseTargets, TeacherBatch, UniformMix, diffuse, symmetric_transition
+from obdsd.method.targets import balance
 from tests.oracles import slow
 
 ALL = [
@@ -126,3 +127,30 @@ def test_the_symmetric_walk_at_small_omega_is_nearly_a_flatter_teacher(reference
     Z = reference[f"{case}/teacher"].double()
     walked, flatter, plain = BatchDiffusion(0.1)(Z), PairwiseTargets(scale=0.9)(Z), PairwiseTargets()(Z)
     assert kl(walked, flatter) < 0.2 * kl(walked, plain)
+
+
+@every_target
+@given(seed=st.integers(0, 10**6), temperature=st.sampled_from([0.2, 1.0]))
+def test_balanced_targets_are_the_targets_scaled_until_rows_and_columns_sum_to_one(targets, seed, temperature):
+    """Scaling rows and columns changes no cross ratio, and with both sums given there is one such matrix (Sinkhorn)."""
+    P = targets(slow.unit_rows(9, 5, seed, torch.float64), temperature)
+    Q, one = P, torch.ones(9, dtype=torch.float64)
+    for _ in range(50):  # a thousand rounds
+        Q = balance(Q)
+    torch.testing.assert_close(Q.sum(dim=0), one)
+    torch.testing.assert_close(Q.sum(dim=1), one)
+    few = balance(P)
+    torch.testing.assert_close(few.sum(dim=1), one)
+    assert (few.sum(dim=0) - 1).abs().max() <= (P.sum(dim=0) - 1).abs().max() + 1e-9
+
+    def ratios(of):
+        return of[1:, 1:] * of[:1, :1] / (of[1:, :1] * of[:1, 1:])
+
+    torch.testing.assert_close(ratios(few), ratios(P))
+
+
+def test_balancing_takes_the_mean_row_out_of_a_mix():
+    """What is left of a mix with the mean row is, to first order, a flatter teacher: the mix with a uniform row, balanced."""
+    Z = torch.nn.functional.normalize(slow.unit_rows(40, 8, seed=3, dtype=torch.float64) + 2 * torch.eye(8, dtype=torch.float64)[0], dim=1)
+    mixed, flat = MeanMix(0.5)(Z), UniformMix(0.5)(Z)
+    assert kl(balance(mixed), balance(flat)) < 0.02 * kl(mixed, flat)

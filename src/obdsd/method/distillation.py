@@ -15,7 +15,7 @@ from obdsd.errors import InputError
 from obdsd.method.checks import check_rows, check_temperature, check_unit_length, refuse, require
 from obdsd.method.diffusion import inner_products
 from obdsd.method.precision import in_full
-from obdsd.method.targets import PairwiseTargets, Targets
+from obdsd.method.targets import PairwiseTargets, Targets, balance
 from obdsd.method.teachers import TeacherBatch
 
 
@@ -24,7 +24,8 @@ class SelfDistillation:
     """A term to add to any metric-learning loss: the student's batch similarities are drawn to the teacher's targets.
 
     `weight` is λ, the final weight; with `ramp="linear"` it grows with `progress` = epoch / epochs, so that the first epoch
-    needs no teacher; `"constant"` is the paper's ablation. `targets` choose PSD (`PairwiseTargets`) or OBD-SD (`BatchDiffusion`).
+    needs no teacher; `"constant"` is the paper's ablation. `targets` choose PSD (`PairwiseTargets`) or OBD-SD (`BatchDiffusion`);
+    `balanced` makes their columns sum to 1 like their rows (not the paper's: docs/method.md).
 
     >>> distill = SelfDistillation(weight=10.0)
     >>> teacher = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -39,6 +40,7 @@ class SelfDistillation:
     temperature: float = 1.0
     targets: Targets = PairwiseTargets()
     ramp: Literal["linear", "constant"] = "linear"
+    balanced: bool = False
 
     def __post_init__(self) -> None:
         finite = isinstance(self.weight, Real) and 0 <= self.weight < float("inf")
@@ -56,6 +58,12 @@ class SelfDistillation:
     def active(self, progress: float) -> bool:
         """Whether the term acts at all; where it does not, a loop can skip the teacher and pass None for it."""
         return self.current_weight(progress) > 0
+
+    @torch.no_grad()
+    def taught(self, teacher: TeacherBatch) -> Float[Tensor, "b b"]:
+        """What the student is drawn to: a distribution over the batch for every row."""
+        P = self.targets(teacher, self.temperature)
+        return balance(P) if self.balanced else P
 
     def __call__(
         self, student: Float[Tensor, "b d"], teacher: TeacherBatch | Float[Tensor, "b e"] | None, progress: float
@@ -78,8 +86,7 @@ class SelfDistillation:
             student, teacher = student[teacher.known], teacher.only_known()
             if len(student) < 2:
                 return _differentiable_zero(student)
-        with torch.no_grad():
-            target = self.targets(teacher, self.temperature)
+        target = self.taught(teacher)
         D = inner_products(student, student)
         check_unit_length("student", D.diagonal(), student.dtype, squared=True)
         if target.shape != D.shape:

@@ -115,6 +115,22 @@ class UniformMix:
         return (1 - self.omega) * P + self.omega / P.shape[0]
 
 
+BALANCING_ROUNDS = 20  # at τ = 1 two suffice; a fixed number keeps the host from waiting for a device's test of convergence
+
+
+def balance(targets: Float[Tensor, "b b"]) -> Float[Tensor, "b b"]:
+    """diag(r)·P·diag(c) whose rows sum to 1, and columns as nearly as Sinkhorn's scaling brings them: nobody is near to everybody.
+
+    >>> balance(torch.tensor([[0.6, 0.4], [0.5, 0.5]]))
+    tensor([[0.5505, 0.4495],
+            [0.4495, 0.5505]])
+    """
+    for _ in range(BALANCING_ROUNDS):
+        targets = targets / targets.sum(dim=0, keepdim=True)
+        targets = targets / targets.sum(dim=1, keepdim=True)
+    return targets
+
+
 def rows_and_cosines(teacher: TeacherBatch | Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """The teacher's rows Z and D = ZZᵀ, both checked."""
     check_temperature(temperature)

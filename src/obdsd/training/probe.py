@@ -18,7 +18,7 @@ def targets_reading(distill: SelfDistillation, teacher: TeacherBatch, labels: Te
         teacher, labels = teacher.only_known(), labels[teacher.known]
     if len(labels) < 2:
         return {}
-    targets = distill.targets(teacher, distill.temperature)
+    targets = distill.taught(teacher)
     entropy = -torch.special.xlogy(targets, targets).sum(dim=1).mean()
     kin = (labels[:, None] == labels[None, :]).fill_diagonal_(False)
     return {"entropy": float(entropy) / math.log(len(labels)), "same_class": float((targets * kin).sum(dim=1).mean())}

@@ -86,7 +86,7 @@ class System:
         if not distill.weight:
             return {"loss": loss, "teacher": None, "targets": None, "weight": 0.0}
         settings = {"weight": distill.weight, "temperature": distill.temperature, "ramp": distill.ramp}
-        return {"loss": loss, "teacher": who, "targets": repr(distill.targets), **settings}
+        return {"loss": loss, "teacher": who, "targets": repr(distill.targets) + (", balanced" if distill.balanced else ""), **settings}
 
 
 def objective_of(options: TrainOptions, classes: int, model: Embedder) -> Objective | S2SD:
@@ -98,7 +98,7 @@ def objective_of(options: TrainOptions, classes: int, model: Embedder) -> Object
         model.feature_dim,
         model.dim,
         heads=options.head_widths,
-        distill=SelfDistillation(options.weight, options.temperature, targets_of(options), options.ramp),
+        distill=SelfDistillation(options.weight, options.temperature, targets_of(options), options.ramp, options.balanced),
         pooling=options.heads_pooling,
         feature_weight=options.feature_weight,
         feature_from=options.feature_from,
@@ -179,7 +179,7 @@ def check_walk(settings: Settings, items: int) -> None:
 def distillation_of(settings: Settings) -> SelfDistillation:
     """The term beside the base loss; its weight is 0 without a teacher, or where heads inside the loss are the teachers."""
     weight = 0.0 if settings.teacher in ("none", "heads") else settings.weight
-    return SelfDistillation(weight, settings.temperature, targets_of(settings), settings.ramp)
+    return SelfDistillation(weight, settings.temperature, targets_of(settings), settings.ramp, settings.balanced)
 
 
 def teacher_of(options: TrainOptions, model: Embedder, items: int) -> Teacher:

@@ -69,7 +69,7 @@ class Step:
     def refine(self, words: list[TeacherBatch]) -> None:
         """The targets alone."""
         for word in words:
-            self.system.distilling.targets(word, self.system.distilling.temperature)
+            self.system.distilling.taught(word)
 
     def learn(self, said: TeacherBatch | None) -> None:
         """Forwards, backwards, and the optimiser."""

@@ -18,7 +18,7 @@ from obdsd.evaluation.curves import Shares, cosine_histograms, gradient_shares
 from obdsd.evaluation.geometry import singular_values
 from obdsd.experiments.reporting.runs import Finished
 from obdsd.method.targets import MeanMix, PairwiseTargets, Targets
-from obdsd.method.teachers import PreviousEpochTeacher, Teacher
+from obdsd.method.teachers import PreviousEpochTeacher, Teacher, TeacherBatch
 from obdsd.models import Embedder
 from obdsd.report.content import Geometry, Heatmaps, Histogram
 from obdsd.training import systems
@@ -154,9 +154,9 @@ def _gradient(run: Finished, batches: Sequence[Taught], edges: NDArray[np.float6
         return {}
     if all(batch.student.shape == batch.teacher.shape and torch.allclose(batch.student, batch.teacher, atol=1e-5) for batch in batches):
         return {}  # its teacher is gone, and the model would teach itself
-    refine, shares = systems.targets_of(options), []
+    distill, shares = systems.distillation_of(options), []
     for batch in batches:
-        targets = refine(batch.teacher, options.temperature)
+        targets = distill.taught(TeacherBatch(batch.teacher))
         shares.append(gradient_shares(batch.student, targets, batch.labels, edges, options.temperature))
     mean = Shares(*(np.mean(side, axis=0) for side in zip(*shares, strict=True)))
     return {
