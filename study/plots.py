@@ -28,6 +28,7 @@ STYLE: dict[str, tuple[str, str]] = {  # Okabe and Ito's colours, told apart by 
     "uniform-mix": ("#56B4E9", "X"),
     "flat": ("#999999", "P"),
     "anchor": ("#CC79A7", "*"),
+    "balanced": ("#8B4513", "h"),
 }
 SHOWN = tuple(STYLE)
 APART = "cosine distance of class means"  # over three decades

@@ -32,6 +32,7 @@ SCORES: dict[str, Callable[[Record], float]] = {
 HEADLINES = {
     "ms": "Multi-Similarity",
     "psd": "+ PSD",
+    "balanced": "+ PSD, balanced (ours: nobody is near to everybody)",
     "obd-sd": "+ OBD-SD",
     "mean-mix": "+ MeanMix (control: no graph)",
     "flat": "+ flatter teacher (control: PSD, its cosines × 0.7)",
