@@ -15,8 +15,8 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 from study.plan import CURVES, CURVES_REGIME, FOLDS, curve_points, name_of
+from study.reading import Record, results_of
 from study.records import RESULTS, ROOT, records
-from study.tables import Record, results_of
 
 IMAGES = ROOT / "docs" / "images"
 STYLE: dict[str, tuple[str, str]] = {  # Okabe and Ito's colours, told apart by everyone; markers for print

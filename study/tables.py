@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
 from obdsd.experiments.reproduction import Reproduction
 from obdsd.experiments.reproduction_tables import markdown
-from obdsd.experiments.statistics import Interval, class_interval, t_interval
 from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
-from study.plan import FOLDS, NOISE, NOISE_ROWS, REGIMES, ROWS, beginning, name_of, tried
+from study.plan import FOLDS, NOISE_ROWS, REGIMES, beginning, name_of, tried
+from study.reading import (
+    EQUAL,
+    GEOMETRY,
+    GRAPHLESS,
+    SCORES,
+    difference_cells,
+    differences,
+    gain_of,
+    plain_recall,
+    results_of,
+    stages_of,
+    tested,
+    times_of,
+    untrained_of,
+    verdict,
+)
 from study.records import RESULTS, ROOT, records
 from study.trials import TRIALS, name_of_trial
 from study.variants import VARIANTS, WEIGHTS
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "reproduce.md")
 FEATURES = "study/out/cub128.npz"
-Record = Mapping[str, Any]
-Results = dict[str, dict[int, Record]]  # row → seed → record
-
-SCORES: dict[str, Callable[[Record], float]] = {
-    **{f"R@{k}": (lambda record, k=k: 100 * record["scores"]["recall"][str(k)]) for k in (1, 2, 4, 8)},
-    "MAP@R": lambda record: 100 * record["scores"]["map_at_r"],
-    "NMI": lambda record: 100 * record["scores"]["nmi"],
-}
 HEADLINES = {
     "ms": "Multi-Similarity",
     "psd": "+ PSD",
@@ -39,9 +44,6 @@ HEADLINES = {
     "anchor": "+ anchor (ours: the untrained features teach)",
 }
 HEADLINE_REGIMES = ("cub-linear-free", "cub-projected-free", "letters-linear-free", "letters-projected-free", "cub-two-layer-long")
-EQUAL = "mean-mix at the settings of obd-sd"
-GRAPHLESS = ("mean-mix", EQUAL, "uniform-mix", "flat")
-"""Controls: targets like OBD-SD's that know no graph."""
 TITLES = {
     "cub-linear-free": "linear head, all chosen",
     "cub-two-layer-free": "two-layer head, all chosen",
@@ -51,15 +53,6 @@ TITLES = {
     "cub-linear-long": "linear head, 150 epochs",
     "cub-two-layer-long": "two-layer head, 150 epochs",
     "glyphs-noise": "letters from scratch",
-}
-GEOMETRY: dict[str, Callable[[Record], float]] = {
-    "inside classes": lambda record: record["train"]["intra"],
-    "between classes": lambda record: record["train"]["inter"],
-    "density": lambda record: record["train"]["density"],
-    "spectral decay": lambda record: record["train"]["spectral_decay"],
-    "targets' entropy": lambda record: _reading(record, "entropy"),
-    "on the same class": lambda record: _reading(record, "same_class"),
-    "gradient share": lambda record: _reading(record, "gradient_share"),
 }
 
 
@@ -85,14 +78,6 @@ def _block(name: str) -> str:
     return f"<!-- table {name} -->\n{TABLES[kind](regime)}\n<!-- end -->"
 
 
-def results_of(regime: str, stage: str = "test") -> Results:
-    found: Results = {}
-    for name, record in records(f"{regime}/{stage}").items():
-        row, seed = name.split("/seed-")
-        found.setdefault(row, {})[int(seed)] = record
-    return {row: dict(sorted(found[row].items())) for row in ROWS if row in found}
-
-
 def answer_table(_: str) -> str:
     """Regime by regime: is OBD-SD above the plain loss, and above the mix with the batch's mean row, which knows no graph?"""
     mixes = ["obd-sd − mean-mix", "− mean-mix at OBD-SD's settings"]
@@ -102,7 +87,7 @@ def answer_table(_: str) -> str:
             results = tested(regime) if stage == "test" else results_of(regime, stage)
             if results.keys() >= {"ms", "obd-sd", "mean-mix"}:
                 plain = f"{np.mean([SCORES['R@1'](record) for record in results['ms'].values()]):.1f}"
-                pairs = [_gain(results, *pair) for pair in (("psd", "ms"), ("obd-sd", "ms"), ("obd-sd", "mean-mix"), ("obd-sd", EQUAL))]
+                pairs = [gain_of(results, *pair) for pair in (("psd", "ms"), ("obd-sd", "ms"), ("obd-sd", "mean-mix"), ("obd-sd", EQUAL))]
                 seeds = str(len(results["ms"].keys() & results["obd-sd"].keys()))
                 lines.append([title, f"{share:.0%}", seeds, plain, *pairs, verdict(results)])
     return markdown_table(lines)
@@ -114,20 +99,8 @@ def graphless_table(_: str) -> str:
     for regime, title in TITLES.items():
         results = tested(regime)
         if results.keys() >= {*GRAPHLESS} - {EQUAL}:
-            lines.append([title, *(_gain(results, "obd-sd", control) for control in GRAPHLESS)])
+            lines.append([title, *(gain_of(results, "obd-sd", control) for control in GRAPHLESS)])
     return markdown_table(lines)
-
-
-def tested(regime: str) -> Results:
-    """The rows of a regime's test, with the mix at OBD-SD's settings where that was tested."""
-    equal = results_of(regime, "equal")
-    return {**results_of(regime), **({EQUAL: equal["mean-mix"]} if equal else {})}
-
-
-def stages_of(regime: str) -> dict[float, str]:
-    """Where a regime's results lie, by the share of wrong labels; what it was chosen with is its test."""
-    own = REGIMES[regime].common.get("label_noise", 0.0)
-    return {**{share: f"noise-{share}" for share in (0.0, *NOISE)}, own: "test"}
 
 
 def headline_table(_: str) -> str:
@@ -138,7 +111,7 @@ def headline_table(_: str) -> str:
         cells = []
         for results in regimes.values():
             mean = np.mean([SCORES["R@1"](record) for record in results.get(row, {}).values()] or [np.nan])
-            cells.append("" if np.isnan(mean) else f"{mean:.1f}" if row == "ms" else f"{mean:.1f}, {_gain(results, row, 'ms')}")
+            cells.append("" if np.isnan(mean) else f"{mean:.1f}" if row == "ms" else f"{mean:.1f}, {gain_of(results, row, 'ms')}")
         lines.append([name, *cells])
     return markdown_table(lines)
 
@@ -151,7 +124,18 @@ def precision_table(_: str) -> str:
         if results.keys() >= {"ms", "psd", "obd-sd", "mean-mix"}:
             plain = f"{np.mean([SCORES['MAP@R'](record) for record in results['ms'].values()]):.1f}"
             pairs = (("psd", "ms"), ("obd-sd", "ms"), ("obd-sd", "mean-mix"), ("obd-sd", "psd"))
-            lines.append([title, plain, *(_gain(results, *pair, "MAP@R") for pair in pairs)])
+            lines.append([title, plain, *(gain_of(results, *pair, "MAP@R") for pair in pairs)])
+    return markdown_table(lines)
+
+
+def balanced_table(_: str) -> str:
+    """PSD with balanced targets beside the plain loss, PSD and OBD-SD, wherever it was tested."""
+    lines = [["", "", "balanced", "− ms", "− psd", "− obd-sd"]]
+    for regime, title in TITLES.items():
+        results = results_of(regime)
+        for score in ("R@1", "MAP@R") if "balanced" in results else ():
+            mean = f"{np.mean([SCORES[score](record) for record in results['balanced'].values()]):.1f}"
+            lines.append([title, score, mean, *(gain_of(results, "balanced", other, score) for other in ("ms", "psd", "obd-sd"))])
     return markdown_table(lines)
 
 
@@ -163,7 +147,7 @@ def stopped_table(_: str) -> str:
         stopped = results_of(regime.replace("-long", "-free"))["ms"]
         results = {**results_of(regime), "stopped": stopped}
         mean = f"{np.mean([SCORES['R@1'](record) for record in stopped.values()]):.1f}"
-        lines.append([TITLES[regime], mean, *(_gain(results, row, "stopped") for row in rows)])
+        lines.append([TITLES[regime], mean, *(gain_of(results, row, "stopped") for row in rows)])
     return markdown_table(lines)
 
 
@@ -174,7 +158,7 @@ def projection_table(_: str) -> str:
         random, projected = (results_of(f"{data}-{head}-free") for head in ("linear", "projected"))
         for score in ("R@1", "MAP@R"):
             pairs = ({"random": random[row], "projected": projected[row]} for row in lines[0][2:])
-            lines.append([data, score, *(_gain(pair, "projected", "random", score) for pair in pairs)])
+            lines.append([data, score, *(gain_of(pair, "projected", "random", score) for pair in pairs)])
     return markdown_table(lines)
 
 
@@ -182,73 +166,20 @@ def _long_regimes() -> list[str]:
     return [regime for regime in TITLES if regime.endswith("-long") and results_of(regime)]
 
 
-def _gain(results: Results, row: str, other: str, score: str = "R@1") -> str:
-    """The mean difference over the seeds that both have, with its interval."""
-    found, baseline = results.get(row, {}), results.get(other, {})
-    gains = [SCORES[score](found[seed]) - SCORES[score](baseline[seed]) for seed in found if seed in baseline]
-    if not gains:
-        return ""
-    over_seeds = t_interval(np.array(gains) / 100)
-    return f"{100 * over_seeds.mean:+.2f} ({_ends(over_seeds)})"
-
-
-def verdict(results: Results) -> str:
-    """By the intervals over seeds; the walk's only if OBD-SD is above every control that was tested, the mix also at OBD-SD's settings."""
-    gain = differences(results["obd-sd"], results["ms"])[0]
-    if not gain.low > 0:
-        return "a loss" if gain.high < 0 else "not seen"
-    controls = [results[control] for control in GRAPHLESS if control in results]
-    if all(differences(results["obd-sd"], control)[0].low > 0 for control in controls):
-        return "real, and the walk's"
-    too = any(differences(control, results["ms"])[0].low > 0 for control in controls)
-    return "real, a control's too" if too else "real, not told from a control's"
-
-
 def scores_table(regime: str) -> str:
     """Means over seeds; the difference to the plain loss is paired by seed."""
-    results, times = results_of(regime), _times(regime)
+    results, times = results_of(regime), times_of(regime)
     head = ["", "seeds", *SCORES, "R@1 − ms", "95 % over seeds", "95 % over classes", "time"]
     lines = [head]
     reference = results["ms"][0]["reference"] or {}
     for name, scores in reference.items():
         recalls = [f"{100 * scores['recall'][str(k)]:.1f}" for k in (1, 2, 4, 8)]
         lines.append([f"*{name}*", "", *recalls, f"{100 * scores['map_at_r']:.1f}", "", "", "", "", ""])
-    for row, found in {**_untrained(regime), **results}.items():
+    for row, found in {**untrained_of(regime), **results}.items():
         means = [f"{np.mean([of(record) for record in found.values()]):.1f}" for of in SCORES.values()]
         time = f"{times[row]:.2f}" if row in times else ""
-        lines.append([row, str(len(found)), *means, *_difference(found, results["ms"]), "1" if row == "ms" else time])
+        lines.append([row, str(len(found)), *means, *difference_cells(found, results["ms"]), "1" if row == "ms" else time])
     return markdown_table(lines)
-
-
-def _untrained(regime: str) -> Results:
-    """Heads as they were drawn, where they were scored."""
-    found = {int(name.removeprefix("seed-")): record for name, record in records(f"{regime}/untrained").items()}
-    return {"*untrained head*": found} if found else {}
-
-
-def _times(regime: str) -> dict[str, float]:
-    """What a step of each row costs beside one of the plain loss, where that was measured."""
-    file = RESULTS / regime / "times.json"
-    return json.loads(file.read_text()) if file.exists() else {}
-
-
-def _difference(found: Mapping[int, Record], baseline: Mapping[int, Record]) -> list[str]:
-    if found is baseline or not found.keys() & baseline.keys():
-        return ["", "", ""]
-    over_seeds, over_classes = differences(found, baseline)
-    return [f"{100 * over_seeds.mean:+.2f}", _ends(over_seeds), _ends(over_classes)]
-
-
-def differences(found: Mapping[int, Record], baseline: Mapping[int, Record]) -> tuple[Interval, Interval]:
-    """Of R@1, paired by seed: a t interval over seeds, a bootstrap over test classes."""
-    seeds = [seed for seed in found if seed in baseline]
-
-    def classes(record: Record) -> np.ndarray:
-        return np.array(record["per_class"]["recall"]["1"])
-
-    gains = np.array([found[seed]["scores"]["recall"]["1"] - baseline[seed]["scores"]["recall"]["1"] for seed in seeds])
-    by_class = np.mean([classes(found[seed]) - classes(baseline[seed]) for seed in seeds], axis=0)
-    return t_interval(gains), class_interval(by_class, np.array(found[seeds[0]]["per_class"]["queries"]))
 
 
 def why_table(regime: str) -> str:
@@ -260,13 +191,6 @@ def why_table(regime: str) -> str:
     return markdown_table(lines)
 
 
-def _reading(record: Record, name: str) -> float:
-    """Mean over the second half of the curve; NaN without a teacher."""
-    curve = record["curve"][len(record["curve"]) // 2 :]
-    values = [point["distillation"][name] for point in curve if "distillation" in point]
-    return float(np.mean(values)) if values else float("nan")
-
-
 def noise_table(regime: str) -> str:
     """The rows that were trained with wrong labels too; the gain also relative to the plain loss, as in the paper."""
     lines = [["wrong labels", "", "seeds", "R@1", "R@1 − ms", "95 % over seeds", "95 % over classes", "relative"]]
@@ -275,14 +199,9 @@ def noise_table(regime: str) -> str:
         for row in (row for row in NOISE_ROWS if row in results):
             found, plain = results[row], results["ms"]
             mean = np.mean([SCORES["R@1"](record) for record in found.values()])
-            gain = "" if row == "ms" else f"{differences(found, plain)[0].mean / _plain(found, plain):+.1%}"
-            lines.append([f"{share:.0%}", row, str(len(found)), f"{mean:.1f}", *_difference(found, plain), gain])
+            gain = "" if row == "ms" else f"{differences(found, plain)[0].mean / plain_recall(found, plain):+.1%}"
+            lines.append([f"{share:.0%}", row, str(len(found)), f"{mean:.1f}", *difference_cells(found, plain), gain])
     return markdown_table(lines)
-
-
-def _plain(found: Mapping[int, Record], plain: Mapping[int, Record]) -> float:
-    """The plain loss's Recall@1 over the seeds that both have."""
-    return float(np.mean([plain[seed]["scores"]["recall"]["1"] for seed in found if seed in plain]))
 
 
 def chosen_table(regime: str) -> str:
@@ -329,7 +248,7 @@ def trials_table(name: str) -> str:
     for (row, weight), then in TRIALS[name].first.items():
         now = found[row, weight]
         recall, decay = (np.mean([of(record) for record in now.values()]) for of in (SCORES["R@1"], GEOMETRY["spectral decay"]))
-        gain = _difference(now, found["ms", 0.0])[:2]
+        gain = difference_cells(now, found["ms", 0.0])[:2]
         lines.append([row, f"{weight:g}" if weight else "", f"{then:.1f}", f"{recall:.1f}", *gain, f"{decay:.3f}"])
     return markdown_table(lines)
 
@@ -360,10 +279,6 @@ def variants_table(head: str) -> str:
     return markdown_table(lines)
 
 
-def _ends(interval: Interval) -> str:
-    return "" if np.isnan(interval.low) else f"{100 * interval.low:+.2f} to {100 * interval.high:+.2f}"
-
-
 def reproduction_table(name: str) -> str:
     """A table of the paper at the small scale."""
     return markdown(Reproduction(table=name, scale="small", data=FEATURES, seeds=5, out=RESULTS / "reproduction")).rstrip()
@@ -390,6 +305,7 @@ TABLES = {
     "beginnings": beginnings_table,
     "precision": precision_table,
     "stopped": stopped_table,
+    "balanced": balanced_table,
     "projection": projection_table,
     "reproduction": reproduction_table,
     "comparison": comparison_table,

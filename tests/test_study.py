@@ -12,14 +12,14 @@ from obdsd.experiments.statistics import t_interval
 from obdsd.models import Embedder
 from obdsd.presets import preset
 from study import __main__ as study
-from study import plan, records, tables, trials
+from study import plan, reading, records, tables, trials
 from study.walk import explained
 from tests.made_up import write_rows
 
 
 @pytest.fixture
 def places(tmp_path, monkeypatch):
-    for module in (records, study, tables):
+    for module in (records, reading, study, tables):
         for name in ("RESULTS", "SCRATCH"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, tmp_path / name.lower())
@@ -114,10 +114,10 @@ def test_differences_are_paired_by_seed(places, rows):
         for seed in (0, 1, 2)
     }
     records.run_all(options, jobs=1)
-    found = tables.results_of("r")
+    found = reading.results_of("r")
     assert {row: list(seeds) for row, seeds in found.items()} == {"ms": [0, 1, 2], "psd": [0, 1, 2]}
     gains = [found["psd"][seed]["scores"]["recall"]["1"] - found["ms"][seed]["scores"]["recall"]["1"] for seed in (0, 1, 2)]
-    assert tables.differences(found["psd"], found["ms"])[0] == t_interval(np.array(gains))
+    assert reading.differences(found["psd"], found["ms"])[0] == t_interval(np.array(gains))
     table = tables.scores_table("r")
     assert f"{100 * np.mean(gains):+.2f}" in table
     assert [line.split("|")[1].strip() for line in table.splitlines()[2:]] == ["ms", "psd"]
@@ -129,9 +129,9 @@ def test_gains_are_over_the_seeds_that_both_rows_have():
 
     results = {"ms": row(s0=0.1, s1=0.2, s2=0.9), "psd": row(s0=0.3, s1=0.5, s7=0.0), "obd-sd": row(s8=0.1)}
     half = 12.706 * 5  # t of one degree of freedom × the standard error of 20 and 30
-    assert tables._gain(results, "psd", "ms", "MAP@R") == f"+25.00 ({25 - half:+.2f} to {25 + half:+.2f})"
-    assert tables._gain(results, "obd-sd", "ms", "MAP@R") == ""
-    assert tables._gain(results, "margin", "ms", "MAP@R") == ""
+    assert reading.gain_of(results, "psd", "ms", "MAP@R") == f"+25.00 ({25 - half:+.2f} to {25 + half:+.2f})"
+    assert reading.gain_of(results, "obd-sd", "ms", "MAP@R") == ""
+    assert reading.gain_of(results, "margin", "ms", "MAP@R") == ""
 
 
 @pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.name)
@@ -149,10 +149,10 @@ def test_times_are_measured_for_rows_that_were_tested(places, rows, monkeypatch)
     for row in options:
         (places / "results" / "cub-linear-free" / "test" / row).mkdir(parents=True)
     study.times("cub-linear-free")
-    found = tables._times("cub-linear-free")
+    found = reading.times_of("cub-linear-free")
     assert found.keys() == {"psd"}
     assert found["psd"] > 0
-    assert tables._times("glyphs") == {}
+    assert reading.times_of("glyphs") == {}
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_a_gain_is_the_walks_only_if_it_is_above_every_control(obd_sd, mean_mix,
     def record(recall):
         return {"scores": {"recall": {"1": recall}}, "per_class": {"queries": [10, 10], "recall": {"1": [recall, recall]}}}
 
-    gains = {"ms": 0.0, "obd-sd": obd_sd, "mean-mix": mean_mix, tables.EQUAL: equal, "flat": flat}
-    assert tables.verdict({name: row(number, gain) for number, (name, gain) in enumerate(gains.items())}) == said
+    gains = {"ms": 0.0, "obd-sd": obd_sd, "mean-mix": mean_mix, reading.EQUAL: equal, "flat": flat}
+    assert reading.verdict({name: row(number, gain) for number, (name, gain) in enumerate(gains.items())}) == said
 
 
 def test_an_untrained_head_is_the_one_that_the_seed_draws(places, rows, monkeypatch):
@@ -189,7 +189,7 @@ def test_an_untrained_head_is_the_one_that_the_seed_draws(places, rows, monkeypa
     monkeypatch.setattr(study, "options_of", lambda *args: replace(made(*args), batch_size=8, device="cpu"))
     study.untrained("cub-linear-free")
     test = open_data(rows)["test"]
-    table = tables._untrained("cub-linear-free")["*untrained head*"]
+    table = reading.untrained_of("cub-linear-free")["*untrained head*"]
     for seed in (0, 1):
         with torch.no_grad():
             Z = Embedder("features", features=20, head="linear", seed=seed).eval()(torch.stack([test[i][0] for i in range(len(test))]))
@@ -200,7 +200,7 @@ def test_an_untrained_head_is_the_one_that_the_seed_draws(places, rows, monkeypa
             right.mean()
         )
     assert table[0] != table[1]
-    assert tables._untrained("cub-linear-long") == {}
+    assert reading.untrained_of("cub-linear-long") == {}
 
 
 def test_the_control_gets_the_settings_of_obd_sd_where_it_chose_others(monkeypatch, capsys):
@@ -255,7 +255,7 @@ def test_gains_with_wrong_labels_are_also_relative_to_the_plain_loss(places):
         ("0%", "obd-sd", "45.0", "+5.00", "+12.5%"),
         ("20%", "obd-sd", "45.0", "+15.00", "+50.0%"),
     ]
-    assert tables.stages_of("glyphs-noise") == {0.0: "noise-0.0", 0.2: "test", 0.4: "noise-0.4"}
+    assert reading.stages_of("glyphs-noise") == {0.0: "noise-0.0", 0.2: "test", 0.4: "noise-0.4"}
 
 
 def test_on_a_complete_graph_the_walk_is_a_flatter_teacher_and_the_mean_row():
