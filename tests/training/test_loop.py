@@ -171,7 +171,7 @@ def test_an_interrupted_run_goes_on_to_the_same_end(options, tmp_path, monkeypat
 
 TEACHERS = ["none", "previous-epoch", "ema", "memory", "features"]
 TARGETS = [{"targets": "pairwise", "scale": 0.7}, {"targets": "batch-diffusion"}, {"targets": "batch-diffusion", "form": "softmax"}]
-TARGETS += [{"targets": "mean-mix"}, {"targets": "uniform-mix"}]
+TARGETS += [{"targets": "mean-mix"}, {"targets": "uniform-mix"}, {"targets": "pairwise", "balanced": True}]
 
 
 @pytest.mark.parametrize(("teacher", "targets"), [*itertools.product(TEACHERS, TARGETS)])
@@ -180,6 +180,12 @@ def test_any_teacher_with_any_targets(options, teacher, targets):
     train(chosen, show=False)
     taught = lines(chosen.out)[-1]["loss"]["distillation"]
     assert (taught > 0) == (teacher != "none")
+
+
+def test_balanced_targets_are_an_option_of_a_training(options, tmp_path):
+    plain, balanced = (train(options(name, out=str(tmp_path / name)), show=False).record for name in ("ms+psd", "ms+psd-balanced"))
+    assert balanced["system"]["targets"] == plain["system"]["targets"] + ", balanced"
+    assert balanced["train"] != plain["train"]
 
 
 @pytest.mark.parametrize("loss", ["multi-similarity", "margin", "r-margin", "proxy-anchor", "pml:ContrastiveLoss", "pml:ProxyNCALoss"])
