@@ -5,7 +5,7 @@ python -m study search REGIME [--rows a,b]         settings of each row on two f
 python -m study settle REGIME                      write the chosen settings; commit them before the next step
 python -m study test REGIME [--rows a,b]           the chosen settings on the test classes
 python -m study noise REGIME [--rows a,b]          the same with wrong training labels
-python -m study equal REGIME                       a control at OBD-SD's own settings on the test classes, where it chose others
+python -m study equal REGIME                       on the test classes, controls at the settings of the walk where they chose others
 python -m study controls REGIME                    the anchor's walk against no walk and no graph, at its own settings
 python -m study untrained REGIME                   the head as it is drawn: what a row must beat to have learned anything
 python -m study times REGIME                       what a step of each tested row costs beside one of the plain loss
@@ -47,6 +47,7 @@ from study.plan import (
     REGIMES,
     ROWS,
     SEARCH_SEED,
+    WALKS,
     Change,
     beginning,
     curve_points,
@@ -81,7 +82,7 @@ def main() -> None:
     if given.step == "walk":
         from study.walk import write_shares
 
-        return write_shares(features)
+        return write_shares(chosen_options, given.jobs)
     if given.step == "trials":
         from study.trials import run_trials
 
@@ -197,12 +198,18 @@ def test(regime: str, rows: list[str], seeds: int, jobs: int) -> None:
 
 
 def equal(regime: str, seeds: int, jobs: int) -> None:
-    """The mix with the batch's mean row at the settings that were chosen for OBD-SD: the walk alone makes the difference."""
-    point = chosen_point(regime, "obd-sd")
-    if chosen_point(regime, "mean-mix") == point:
-        return print("mean-mix has the settings of obd-sd already")
-    options = options_of(REGIMES[regime], "mean-mix", data_of(regime), point)
-    run_all({f"{regime}/equal/mean-mix/seed-{seed}": replace(options, seed=seed) for seed in range(seeds)}, jobs)
+    """Controls at the settings that were chosen for the row with the walk, where they chose others: the walk alone makes the difference."""
+    chosen, plan = settled(regime), {}
+    for walk, controls in WALKS.items():
+        for row in controls if walk in chosen else ():
+            axes = beginning(REGIMES[regime], row)
+            point = {axis: value for axis, value in chosen_point(regime, walk).items() if axis in axes}
+            if row in chosen and chosen_point(regime, row) == point:
+                print(f"{row} has the settings of {walk} already")
+                continue
+            options = options_of(REGIMES[regime], row, data_of(regime), point)
+            plan |= {f"{regime}/equal/{row}/seed-{seed}": replace(options, seed=seed) for seed in seeds_of(walk) if seed < seeds}
+    run_all(plan, jobs)
 
 
 def untrained(regime: str) -> None:

@@ -90,6 +90,10 @@ ROWS: dict[str, tuple[str, Change]] = {
 }
 
 
+WALKS = {"obd-sd": ("mean-mix",), "anchor+walk": ("anchor", "anchor+mean-mix")}
+"""Rows with a walk, and those that differ from them by the walk alone."""
+
+
 def options_of(regime: Regime, row: str, data: str, point: Change) -> TrainOptions:
     start, own = ROWS[row]
     return preset(start, data, **{**regime.common, **own, **point})

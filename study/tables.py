@@ -31,6 +31,7 @@ from study.reading import (
 from study.records import RESULTS, ROOT, records
 from study.trials import TRIALS, name_of_trial
 from study.variants import VARIANTS, WEIGHTS
+from study.walk import OMEGAS
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "reproduce.md")
 FEATURES = "study/out/cub128.npz"
@@ -254,10 +255,10 @@ def trials_table(name: str) -> str:
 
 
 def walk_table(_: str) -> str:
-    """What of the walk's targets is no more than a flatter teacher, and with the batch's mean row."""
+    """What of the walk's targets is no more than a flatter teacher, and with the batch's mean row; and how much of a mean row there is."""
     found = json.loads((RESULTS / "walk.json").read_text())
-    lines = [["who teaches", *(f"{what}, ω = {omega}" for omega in found["features"] for what in ("(1-ω)D", "+ ωm"))]]
-    lines += [[who, *(f"{share:.1%}" for pair in shares.values() for share in pair)] for who, shares in found.items()]
+    lines = [["who teaches", "mean row", *(f"{what}, ω = {omega}" for omega in OMEGAS for what in ("(1-ω)D", "+ ωm"))]]
+    lines += [[who, *(f"{share:.1%}" for share in shares)] for who, shares in found.items()]
     return markdown_table(lines)
 
 

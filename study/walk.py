@@ -1,41 +1,58 @@
-"""How much of what the walk teaches in real batches is a flatter teacher, the batch's mean row, and the graph."""
+"""How much of what the walk teaches in real batches is a flatter teacher, the mean row, and the graph; who ends with how much of a mean row."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from obdsd.experiments.comparison import carry_out
 from obdsd.files import write_json
 from obdsd.method.targets import BatchDiffusion
 from obdsd.models import Embedder
-from obdsd.training import train
+from obdsd.settings import TrainOptions
 from obdsd.training.assembly import collection_of
 from obdsd.training.display import Display
 from obdsd.training.loop import Training
 from obdsd.training.runs import RunFolder
-from study.plan import REGIMES, SEARCH_SEED, beginning, options_of
+from study.plan import FOLDS, SEARCH_SEED
 from study.records import RESULTS, SCRATCH
 
-HEADS = {"linear head": "cub-linear-long", "two-layer head": "cub-two-layer-long", "projected head": "cub-projected-free"}
+HEADS: dict[str, tuple[str, tuple[str, ...]]] = {  # a regime, and the rows whose models are looked at
+    "linear head": ("cub-linear-long", ("ms",)),
+    "two-layer head": ("cub-two-layer-long", ("ms", "psd", "obd-sd", "mean-mix", "uniform-mix", "flat", "balanced")),
+    "projected head": ("cub-projected-free", ("ms",)),
+}
 OMEGAS = (0.3, 0.7)
+SEEDS = 2
 BATCHES = 20
 
 
 def explained(Z: Tensor, omega: float) -> tuple[float, float]:
-    """Shares of the variance of log softmax(A), inside rows and off the diagonal, that (1-ω)D explains, and (1-ω)D + ωm
-    with m the mean row of D."""
+    """Shares of the variance of log softmax(A) that (1-ω)D explains, and (1-ω)D + ωm with m the mean row of D."""
     D = Z @ Z.mT
-    said = _inside_rows(BatchDiffusion(omega)(Z).log())
+    said = BatchDiffusion(omega)(Z).log()
     flatter = (1 - omega) * D
-    guesses = (flatter, flatter + omega * D.mean(dim=0, keepdim=True))
-    first, second = (float(1 - (said - _inside_rows(guess)).var() / said.var()) for guess in guesses)
-    return first, second
+    return _share(said, flatter), _share(said, flatter + omega * D.mean(dim=0, keepdim=True))
+
+
+def share_of_the_mean_row(Z: Tensor) -> float:
+    """Of the variance of the cosines: how much of whom an item is near to is who is near to everybody."""
+    D = Z @ Z.mT
+    return _share(D, D.mean(dim=0, keepdim=True).expand_as(D))
+
+
+def _share(values: Tensor, guess: Tensor) -> float:
+    """Of the variance of `values`, inside rows and off the diagonal, that `guess` explains."""
+    said = _inside_rows(values)
+    return float(1 - (said - _inside_rows(guess)).var() / said.var())
 
 
 def _inside_rows(values: Tensor) -> Tensor:
@@ -44,31 +61,41 @@ def _inside_rows(values: Tensor) -> Tensor:
     return others - others.mean(dim=1, keepdim=True)
 
 
-def write_shares(file_of: Callable[[str], str]) -> None:
-    """Means over batches of CUB's training set, by who teaches: the features, and heads before and after a training with the plain loss."""
-    found = {}
-    for who, batches in _teachers(file_of).items():
-        shares = np.array([[explained(Z, omega) for omega in OMEGAS] for Z in batches]).mean(axis=0)
-        found[who] = {f"{omega:g}": [round(float(share), 4) for share in pair] for omega, pair in zip(OMEGAS, shares, strict=True)}
-    write_json(RESULTS / "walk.json", found)
+def write_shares(chosen: Callable[[str, str], TrainOptions], jobs: int) -> None:
+    """Means over batches of CUB's training classes without the first fold, and over seeds, by who teaches."""
+    plan = {
+        (who, regime, row, seed): replace(
+            chosen(regime, row), seed=seed, score="validation", val_fold=FOLDS[0], out=str(SCRATCH / "walk" / regime / row / f"{seed}")
+        )
+        for who, (regime, rows) in HEADS.items()
+        for row in rows
+        for seed in range(SEARCH_SEED, SEARCH_SEED + SEEDS)
+    }
+    carry_out(plan, jobs, True)
+    found: dict[str, list[tuple[float, ...]]] = {}
+    for (who, _, row, _), options in plan.items():
+        for teacher, batches in _teachers(who, row, options):
+            found.setdefault(teacher, []).extend(map(_reading, batches))
+    write_json(
+        RESULTS / "walk.json", {who: [round(float(mean), 4) for mean in np.mean(readings, axis=0)] for who, readings in found.items()}
+    )
+    shutil.rmtree(SCRATCH / "walk")
+
+
+def _reading(Z: Tensor) -> tuple[float, ...]:
+    return share_of_the_mean_row(Z), *(share for omega in OMEGAS for share in explained(Z, omega))
 
 
 @torch.no_grad()
-def _teachers(file_of: Callable[[str], str]) -> dict[str, list[Tensor]]:
-    found: dict[str, list[Tensor]] = {}
-    for who, regime in HEADS.items():
-        plan = REGIMES[regime]
-        options = options_of(plan, "ms", file_of(plan.data), {**beginning(plan, "ms"), "seed": SEARCH_SEED, "out": str(SCRATCH / "walk")})
-        training = Training(options, collection_of(options), RunFolder(SCRATCH / "walk"))
-        inputs = [batch for batch, _, _ in islice(training.batches.epoch(0), BATCHES)]
-        found.setdefault("features", [F.normalize(batch.double(), dim=1) for batch in inputs])
+def _teachers(who: str, row: str, options: TrainOptions) -> Iterator[tuple[str, list[Tensor]]]:
+    """The unit rows of a run's first batches, by its model at the end; beside the plain loss also by the features and the head as drawn."""
+    training = Training(options, collection_of(options), RunFolder(SCRATCH / "walk" / "untrained"))
+    inputs = [batch for batch, _, _ in islice(training.batches.epoch(0), BATCHES)]
+    models = {f"{who}, {row}, {options.epochs} epochs": Embedder.load(Path(str(options.out)) / "model").eval()}
+    if row == "ms":
         if options.head_init == "projection":
             training.project_head(Display(0, 0))
-        trained = f"{who}, {options.epochs} epochs of the plain loss"
-        found[f"{who}, untrained"] = [F.normalize(training.embedder.eval()(batch).double(), dim=1) for batch in inputs]
-        with torch.enable_grad():
-            folder = train(options).folder
-        model = Embedder.load(folder / "model").eval()
-        found[trained] = [F.normalize(model(batch).double(), dim=1) for batch in inputs]
-        shutil.rmtree(folder)
-    return found
+        models = {f"{who}, untrained": training.embedder.eval(), **models}
+        yield "features", [F.normalize(batch.double(), dim=1) for batch in inputs]
+    for name, model in models.items():
+        yield name, [F.normalize(model(batch).double(), dim=1) for batch in inputs]

@@ -12,8 +12,8 @@ from obdsd.experiments.statistics import t_interval
 from obdsd.models import Embedder
 from obdsd.presets import preset
 from study import __main__ as study
-from study import plan, reading, records, tables, trials
-from study.walk import explained
+from study import plan, reading, records, tables, trials, walk
+from study.walk import explained, share_of_the_mean_row
 from tests.made_up import write_rows
 
 
@@ -203,20 +203,25 @@ def test_an_untrained_head_is_the_one_that_the_seed_draws(places, rows, monkeypa
     assert reading.untrained_of("cub-linear-long") == {}
 
 
-def test_the_control_gets_the_settings_of_obd_sd_where_it_chose_others(monkeypatch, capsys):
-    chosen = {"obd-sd": {"weight": 7.0, "omega": 0.2}, "mean-mix": {"weight": 5.0, "omega": 0.9}}
+def test_controls_get_the_settings_of_the_walk_where_they_chose_others(monkeypatch, capsys):
+    point = {"weight": 7.0, "omega": 0.2}
+    chosen = {"obd-sd": point, "mean-mix": {"weight": 5.0, "omega": 0.9}, "anchor+walk": point, "anchor": {"weight": 7.0}}
     planned = {}
     monkeypatch.setattr(study, "data_of", lambda _: "rows.npz")
-    monkeypatch.setattr(study, "chosen_point", lambda regime, row: chosen[row])
+    monkeypatch.setattr(study, "settled", lambda regime: {row: {"settings": point} for row, point in chosen.items()})
     monkeypatch.setattr(study, "run_all", lambda plan, jobs: planned.update(plan))
     study.equal("cub-linear-free", seeds=2, jobs=1)
-    assert list(planned) == [f"cub-linear-free/equal/mean-mix/seed-{seed}" for seed in (0, 1)]
-    assert [(run.seed, run.targets, run.weight, run.omega) for run in planned.values()] == [(seed, "mean-mix", 7.0, 0.2) for seed in (0, 1)]
+    assert list(planned) == [f"cub-linear-free/equal/{row}/seed-{seed}" for row in ("mean-mix", "anchor+mean-mix") for seed in (0, 1)]
+    assert {(run.targets, run.weight, run.omega) for run in planned.values()} == {("mean-mix", 7.0, 0.2)}
+    assert [run.teacher for run in planned.values()] == 2 * ["previous-epoch"] + 2 * ["features"]
+    assert "anchor has the settings of anchor+walk already" in capsys.readouterr().out  # it knows no ω
     planned.clear()
-    chosen["mean-mix"] = chosen["obd-sd"]
+    chosen |= {"mean-mix": point, "anchor+mean-mix": point}
     study.equal("cub-linear-free", seeds=2, jobs=1)
     assert not planned
-    assert "has the settings of obd-sd already" in capsys.readouterr().out
+    del chosen["anchor+walk"]  # a regime that has no such row
+    study.equal("cub-linear-free", seeds=2, jobs=1)
+    assert not planned
 
 
 def test_the_first_trials_are_repeated_as_they_were(monkeypatch):
@@ -267,3 +272,25 @@ def test_on_a_complete_graph_the_walk_is_a_flatter_teacher_and_the_mean_row():
     assert explained(cone, 0.0) == pytest.approx((1, 1))
     sides = torch.nn.functional.normalize(noise + 6 * torch.eye(16)[0] * (-1) ** torch.arange(60)[:, None], dim=1)
     assert explained(sides, 0.7)[1] < 0.9  # two clusters that no walk joins: here the graph has something to say
+
+
+def test_the_mean_row_has_nothing_where_nobody_is_nearer_to_everybody():
+    angles = 2 * np.pi * torch.arange(24).double() / 24
+    assert share_of_the_mean_row(torch.stack([angles.cos(), angles.sin()], dim=1)) == pytest.approx(0, abs=1e-12)
+    towards = torch.linspace(0.5, 0.9, 200).double()  # D_ij = c_i·c_j: what an item is near to is a matter of c_j alone
+    Z = torch.cat([towards[:, None], torch.diag((1 - towards**2).sqrt())], dim=1)
+    assert share_of_the_mean_row(Z) == pytest.approx(1 - float(towards.var() / towards.square().mean()), abs=0.01)
+
+
+def test_the_mean_row_is_read_off_models_that_were_trained(places, rows, monkeypatch):
+    monkeypatch.setattr(walk, "HEADS", {"linear head": ("cub-linear-long", ("ms", "psd"))})
+    for name in ("RESULTS", "SCRATCH"):
+        monkeypatch.setattr(walk, name, places / name.lower())
+    weights = {"ms": {"teacher": "none", "weight": 0.0}, "psd": {}}
+    walk.write_shares(lambda regime, row: small(rows, lr=0.01, **weights[row]), jobs=1)
+    found = json.loads((places / "results" / "walk.json").read_text())
+    assert list(found) == ["features", "linear head, untrained", "linear head, ms, 4 epochs", "linear head, psd, 4 epochs"]
+    assert len({tuple(shares) for shares in found.values()}) == 4
+    assert all(len(shares) == 1 + 2 * len(walk.OMEGAS) for shares in found.values())
+    assert not (places / "scratch" / "walk").exists()
+    assert "| features " in tables.walk_table("")

@@ -196,6 +196,7 @@ MISTAKES = [
     (["train", "glyphs", "--preset", "ms+obdsd"], "preset='ms+obdsd' is not known; did you mean ms+obd-sd?"),
     (["train", "glyphs", "--teacher", "previous"], "did you mean previous-epoch?"),
     (["train", "glyphs", "--wieght", "3"], "unrecognized arguments: --wieght 3; did you mean --weight?"),
+    (["train", "glyphs", "--channels-last", "maybe"], "unrecognized arguments: maybe; --channels-last is true or false"),
     (["train", "glyphs", "--hidden", "wide"], "hidden=wide must be a whole number"),
     (["train", "glyphs", "--head-lr", "fast"], "head_lr=fast must be a number"),
     (["train", "glyphs", "--logger", "wandbb"], "logger=wandbb must be one of 'tensorboard', 'wandb', 'mlflow'; did you mean wandb?"),

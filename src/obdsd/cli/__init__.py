@@ -11,7 +11,7 @@ import sys
 import traceback
 import typing
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
 
 import docstring_parser
@@ -37,7 +37,8 @@ EXIT_CODES = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: the one place where a user's mistake becomes one line."""
-    arguments = _usual_spelling(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    arguments = _usual_spelling(words)
     parser = _parser()
     try:
         return _run(parser, arguments)
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (InputError, ArgumentError, OSError) as mistake:
         if "--debug" in arguments:
             traceback.print_exc()
-        _say(f"{_one_line(mistake)}{_suggestion(arguments, str(mistake))}")
+        _say(f"{_one_line(mistake)}{_suggestion(arguments, str(mistake)) or _behind_a_switch(words, str(mistake))}")
         return MISTAKE
 
 
@@ -99,16 +100,25 @@ def _run(parser: ArgumentParser, arguments: Sequence[str]) -> int:
 
 def _usual_spelling(arguments: Sequence[str]) -> list[str]:
     """Accept --allow-incomplete for --allow_incomplete, and a switch alone for a switch with `true`."""
-    command = next((COMMANDS[word] for word in arguments if word in COMMANDS), None)
-    switches = {f"--{field.name}" for field in dataclasses.fields(command.options) if field.type == "bool"} if command else set()
+    switches = _switches(arguments)
     spelt = []
     for word, following in zip_longest(arguments, arguments[1:], fillvalue=""):
         name, equals, value = word.partition("=")
-        name = f"--{name[2:].replace('-', '_')}" if name.startswith("--") else name
+        name = _underscored(name)
         spelt.append(name + equals + value)
         if name in switches and not equals and following.lower() not in ("true", "false", "yes", "no"):
             spelt.append("true")
     return _in_order(spelt)
+
+
+def _underscored(name: str) -> str:
+    return f"--{name[2:].replace('-', '_')}" if name.startswith("--") else name
+
+
+def _switches(arguments: Sequence[str]) -> set[str]:
+    """The options of the command that are true or false."""
+    command = next((COMMANDS[word] for word in arguments if word in COMMANDS), None)
+    return {f"--{field.name}" for field in dataclasses.fields(command.options) if field.type == "bool"} if command else set()
 
 
 def _in_order(arguments: Sequence[str]) -> list[str]:
@@ -200,6 +210,15 @@ def _suggestion(arguments: Sequence[str], message: str) -> str:
         option_or_command = name.startswith("--") or not commands
         if option_or_command and name in message and name not in known and close:
             return f"; did you mean {close[0]}?"
+    return ""
+
+
+def _behind_a_switch(words: Sequence[str], message: str) -> str:
+    """A switch alone is true, so a word behind it that is neither true nor false is left over."""
+    left_over = message.removeprefix("unrecognized arguments: ").split()
+    for word, following in pairwise(words):
+        if _underscored(word) in _switches(words) and left_over == [following]:
+            return f"; {word} is true or false"
     return ""
 
 
