@@ -12,6 +12,7 @@ python -m study times REGIME                       what a step of each tested ro
 python -m study walk                               how much of the walk's targets is a flatter teacher, the mean row, the graph
 python -m study trials                             the first trials' settings, which nobody had chosen, on the test classes
 python -m study variants [--head linear]           what the paper does not have, on held-out classes
+python -m study beginnings                         heads that begin with a part of what the projection has, on held-out classes
 python -m study curves                             Recall@1 over λ and over ω, on held-out classes
 python -m study tables                             all tables and plots of docs/results.md, from results/
 """
@@ -63,7 +64,7 @@ TURNS = 60  # steps of each of two rows by which their times are compared
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m study", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=("features", *OF_A_REGIME, "walk", "trials", "variants", "curves", "tables"))
+    parser.add_argument("step", choices=("features", *OF_A_REGIME, "walk", "trials", "variants", "beginnings", "curves", "tables"))
     parser.add_argument("regime", nargs="?", choices=REGIMES)
     parser.add_argument("--head", default="linear", choices=("linear", "two-layer"), help="variants: of which head")
     parser.add_argument("--rows", default=",".join(ROWS), help="rows, as ms,psd")
@@ -91,6 +92,10 @@ def main() -> None:
         from study.variants import run_variants
 
         return run_variants(features(), given.head, given.jobs)
+    if given.step == "beginnings":
+        from study.beginnings import run_beginnings
+
+        return run_beginnings(features, given.jobs)
     if given.step == "curves":
         return curves(given.jobs)
     if given.regime is None:

@@ -85,10 +85,15 @@ def difference_cells(found: Mapping[int, Record], baseline: Mapping[int, Record]
     return [f"{100 * over_seeds.mean:+.2f}", ends_of(over_seeds), ends_of(over_classes)]
 
 
+def gains_of(results: Results, row: str, other: str, score: str = "R@1") -> list[float]:
+    """Differences in points, by the seeds that both have."""
+    found, baseline = results.get(row, {}), results.get(other, {})
+    return [SCORES[score](found[seed]) - SCORES[score](baseline[seed]) for seed in found if seed in baseline]
+
+
 def gain_of(results: Results, row: str, other: str, score: str = "R@1") -> str:
     """The mean difference over the seeds that both have, with its interval."""
-    found, baseline = results.get(row, {}), results.get(other, {})
-    gains = [SCORES[score](found[seed]) - SCORES[score](baseline[seed]) for seed in found if seed in baseline]
+    gains = gains_of(results, row, other, score)
     if not gains:
         return ""
     over_seeds = t_interval(np.array(gains) / 100)

@@ -1,4 +1,4 @@
-"""Tables and plots of docs/results.md and docs/reproduce.md from the records under results/: nothing else goes into them."""
+"""Tables and plots of the pages from the records under results/: nothing else goes into them. Those of one regime are made here."""
 
 from __future__ import annotations
 
@@ -11,50 +11,17 @@ from obdsd.experiments.reproduction import Reproduction
 from obdsd.experiments.reproduction_tables import markdown
 from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
-from study.plan import FOLDS, NOISE_ROWS, REGIMES, beginning, name_of, tried
-from study.reading import (
-    EQUAL,
-    GEOMETRY,
-    GRAPHLESS,
-    SCORES,
-    difference_cells,
-    differences,
-    gain_of,
-    plain_recall,
-    results_of,
-    stages_of,
-    tested,
-    times_of,
-    untrained_of,
-    verdict,
-)
+from study import contrasts
+from study.beginnings import BEGINNINGS, DATA
+from study.plan import FOLDS, NOISE_ROWS, REGIMES, name_of, tried
+from study.reading import GEOMETRY, SCORES, difference_cells, differences, plain_recall, results_of, stages_of, times_of, untrained_of
 from study.records import RESULTS, ROOT, records
 from study.trials import TRIALS, name_of_trial
 from study.variants import VARIANTS, WEIGHTS
 from study.walk import OMEGAS
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "reproduce.md")
+PAGES = tuple(ROOT / name for name in ("README.md", "docs/results.md", "docs/results-tables.md", "docs/reproduce.md"))
 FEATURES = "study/out/cub128.npz"
-HEADLINES = {
-    "ms": "Multi-Similarity",
-    "psd": "+ PSD",
-    "balanced": "+ PSD, balanced (ours: nobody is near to everybody)",
-    "obd-sd": "+ OBD-SD",
-    "mean-mix": "+ MeanMix (control: no graph)",
-    "flat": "+ flatter teacher (control: PSD, its cosines × 0.7)",
-    "anchor": "+ anchor (ours: the untrained features teach)",
-}
-HEADLINE_REGIMES = ("cub-linear-free", "cub-projected-free", "letters-linear-free", "letters-projected-free", "cub-two-layer-long")
-TITLES = {
-    "cub-linear-free": "linear head, all chosen",
-    "cub-two-layer-free": "two-layer head, all chosen",
-    "cub-projected-free": "projected head, all chosen",
-    "letters-linear-free": "letters' features, linear head, all chosen",
-    "letters-projected-free": "letters' features, projected head, all chosen",
-    "cub-linear-long": "linear head, 150 epochs",
-    "cub-two-layer-long": "two-layer head, 150 epochs",
-    "glyphs-noise": "letters from scratch",
-}
 
 
 def write_all() -> None:
@@ -77,94 +44,6 @@ def filled(text: str) -> str:
 def _block(name: str) -> str:
     kind, _, regime = name.partition(":")
     return f"<!-- table {name} -->\n{TABLES[kind](regime)}\n<!-- end -->"
-
-
-def answer_table(_: str) -> str:
-    """Regime by regime: is OBD-SD above the plain loss, and above the mix with the batch's mean row, which knows no graph?"""
-    mixes = ["obd-sd − mean-mix", "− mean-mix at OBD-SD's settings"]
-    lines = [["", "wrong labels", "seeds", "ms", "psd − ms", "obd-sd − ms", *mixes, "the gain is"]]
-    for regime, title in TITLES.items():
-        for share, stage in stages_of(regime).items():
-            results = tested(regime) if stage == "test" else results_of(regime, stage)
-            if results.keys() >= {"ms", "obd-sd", "mean-mix"}:
-                plain = f"{np.mean([SCORES['R@1'](record) for record in results['ms'].values()]):.1f}"
-                pairs = [gain_of(results, *pair) for pair in (("psd", "ms"), ("obd-sd", "ms"), ("obd-sd", "mean-mix"), ("obd-sd", EQUAL))]
-                seeds = str(len(results["ms"].keys() & results["obd-sd"].keys()))
-                lines.append([title, f"{share:.0%}", seeds, plain, *pairs, verdict(results)])
-    return markdown_table(lines)
-
-
-def graphless_table(_: str) -> str:
-    """OBD-SD beside every control that knows no graph, in the regimes that have all of them."""
-    lines = [["obd-sd −", *GRAPHLESS]]
-    for regime, title in TITLES.items():
-        results = tested(regime)
-        if results.keys() >= {*GRAPHLESS} - {EQUAL}:
-            lines.append([title, *(gain_of(results, "obd-sd", control) for control in GRAPHLESS)])
-    return markdown_table(lines)
-
-
-def headline_table(_: str) -> str:
-    """The README's: the rows that the answer is about, regime by regime."""
-    regimes = {TITLES[regime]: results_of(regime) for regime in HEADLINE_REGIMES}
-    lines = [["Recall@1", *regimes]]
-    for row, name in HEADLINES.items():
-        cells = []
-        for results in regimes.values():
-            mean = np.mean([SCORES["R@1"](record) for record in results.get(row, {}).values()] or [np.nan])
-            cells.append("" if np.isnan(mean) else f"{mean:.1f}" if row == "ms" else f"{mean:.1f}, {gain_of(results, row, 'ms')}")
-        lines.append([name, *cells])
-    return markdown_table(lines)
-
-
-def precision_table(_: str) -> str:
-    """Regime by regime, what the first table says of Recall@1 said of MAP@R, and OBD-SD beside PSD."""
-    lines = [["MAP@R", "ms", "psd − ms", "obd-sd − ms", "obd-sd − mean-mix", "obd-sd − psd"]]
-    for regime, title in TITLES.items():
-        results = results_of(regime)
-        if results.keys() >= {"ms", "psd", "obd-sd", "mean-mix"}:
-            plain = f"{np.mean([SCORES['MAP@R'](record) for record in results['ms'].values()]):.1f}"
-            pairs = (("psd", "ms"), ("obd-sd", "ms"), ("obd-sd", "mean-mix"), ("obd-sd", "psd"))
-            lines.append([title, plain, *(gain_of(results, *pair, "MAP@R") for pair in pairs)])
-    return markdown_table(lines)
-
-
-def balanced_table(_: str) -> str:
-    """PSD with balanced targets beside the plain loss, PSD and OBD-SD, wherever it was tested."""
-    lines = [["", "", "balanced", "− ms", "− psd", "− obd-sd"]]
-    for regime, title in TITLES.items():
-        results = results_of(regime)
-        for score in ("R@1", "MAP@R") if "balanced" in results else ():
-            mean = f"{np.mean([SCORES[score](record) for record in results['balanced'].values()]):.1f}"
-            lines.append([title, score, mean, *(gain_of(results, "balanced", other, score) for other in ("ms", "psd", "obd-sd"))])
-    return markdown_table(lines)
-
-
-def stopped_table(_: str) -> str:
-    """Rows of long training beside the plain loss with learning rate and epochs chosen."""
-    rows = ("ms", "psd", "obd-sd", "mean-mix", "anchor")
-    lines = [["", "ms, epochs chosen", *rows]]
-    for regime in _long_regimes():
-        stopped = results_of(regime.replace("-long", "-free"))["ms"]
-        results = {**results_of(regime), "stopped": stopped}
-        mean = f"{np.mean([SCORES['R@1'](record) for record in stopped.values()]):.1f}"
-        lines.append([TITLES[regime], mean, *(gain_of(results, row, "stopped") for row in rows)])
-    return markdown_table(lines)
-
-
-def projection_table(_: str) -> str:
-    """A head that begins as the projection beside one that begins at random, each row with its own settings, paired by seed."""
-    lines = [["projected − random", "", "ms", "psd", "obd-sd", "mean-mix", "anchor"]]
-    for data in ("cub", "letters"):
-        random, projected = (results_of(f"{data}-{head}-free") for head in ("linear", "projected"))
-        for score in ("R@1", "MAP@R"):
-            pairs = ({"random": random[row], "projected": projected[row]} for row in lines[0][2:])
-            lines.append([data, score, *(gain_of(pair, "projected", "random", score) for pair in pairs)])
-    return markdown_table(lines)
-
-
-def _long_regimes() -> list[str]:
-    return [regime for regime in TITLES if regime.endswith("-long") and results_of(regime)]
 
 
 def scores_table(regime: str) -> str:
@@ -215,21 +94,6 @@ def chosen_table(regime: str) -> str:
     return markdown_table(lines)
 
 
-def beginnings_table(_: str) -> str:
-    """Where the search of the long regimes begins, the paper's λ and ω: all rows alike, on held-out classes."""
-    rows = ("ms", "psd", "obd-sd", "obd-sd-softmax", "mean-mix")
-    lines = [["Recall@1, MAP@R", *rows]]
-    for regime in _long_regimes():
-        found = records(f"{regime}/search")
-        cells = []
-        for row in rows:
-            name = f"{row}/{name_of(beginning(REGIMES[regime], row))}"
-            both = [found[f"{name}/fold-{fold}"] for fold in range(len(FOLDS))]
-            cells.append(", ".join(f"{np.mean([SCORES[score](record) for record in both]):.1f}" for score in ("R@1", "MAP@R")))
-        lines.append([TITLES[regime], *cells])
-    return markdown_table(lines)
-
-
 def controls_table(regime: str) -> str:
     """Recall@1 on held-out classes at the settings of anchor+walk, mean over folds and seeds."""
     lines = [["", "runs", "R@1, held-out", "MAP@R"]]
@@ -259,6 +123,15 @@ def walk_table(_: str) -> str:
     found = json.loads((RESULTS / "walk.json").read_text())
     lines = [["who teaches", "mean row", *(f"{what}, ω = {omega}" for omega in OMEGAS for what in ("(1-ω)D", "+ ωm"))]]
     lines += [[who, *(f"{share:.1%}" for share in shares)] for who, shares in found.items()]
+    return markdown_table(lines)
+
+
+def beginnings_table(_: str) -> str:
+    """Recall@1 on held-out classes of the plain loss, by how the head began: mean of seeds and folds."""
+    lines = [["the head begins as", *DATA]]
+    for name in BEGINNINGS:
+        found = [records(f"beginnings/{data}/{name}").values() for data in DATA]
+        lines.append([name, *(f"{np.mean([SCORES['R@1'](record) for record in runs]):.1f}" for runs in found)])
     return markdown_table(lines)
 
 
@@ -292,9 +165,13 @@ def comparison_table(name: str) -> str:
 
 
 TABLES = {
-    "answer": answer_table,
-    "graphless": graphless_table,
-    "headline": headline_table,
+    "primary": contrasts.primary_table,
+    "alike": contrasts.alike_table,
+    "carried": contrasts.carried_table,
+    "anchors": contrasts.anchors_table,
+    "answer": contrasts.answer_table,
+    "graphless": contrasts.graphless_table,
+    "headline": contrasts.headline_table,
     "scores": scores_table,
     "why": why_table,
     "noise": noise_table,
@@ -302,12 +179,12 @@ TABLES = {
     "walk": walk_table,
     "trials": trials_table,
     "variants": variants_table,
-    "controls": controls_table,
     "beginnings": beginnings_table,
-    "precision": precision_table,
-    "stopped": stopped_table,
-    "balanced": balanced_table,
-    "projection": projection_table,
+    "controls": controls_table,
+    "precision": contrasts.precision_table,
+    "stopped": contrasts.stopped_table,
+    "balanced": contrasts.balanced_table,
+    "projection": contrasts.projection_table,
     "reproduction": reproduction_table,
     "comparison": comparison_table,
 }

@@ -6,7 +6,7 @@ Each is a change of the objects of an ordinary training; what proved itself beca
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +33,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "linear": {"head": "linear", "head_init": "random", "epochs": 40, "lr": 5e-4},
     "two-layer": {"head": "two-layer", "hidden": 512, "head_init": "random", "epochs": 40, "lr": 1e-4},
 }
+HELD_OUT: dict[str, Any] = {"reference": False, "evaluate_every": 0, "score": "validation", "seed": SEARCH_SEED}
 WEIGHTS = (100.0, 1000.0)
 
 
@@ -219,26 +220,35 @@ def run_variants(data: str, head: str, jobs: int) -> None:
     for name, variant in VARIANTS.items():
         for weight in WEIGHTS if variant.start != "ms" else (0.0,):
             for fold, held_out in enumerate(FOLDS):
-                shared = {"reference": False, "evaluate_every": 0, "score": "validation", "val_fold": held_out, "seed": SEARCH_SEED}
-                record = f"variants/{head}/{name}/weight={weight:g}/fold-{fold}"
-                options = preset(variant.start, data, **{**SETTINGS[head], **shared, **variant.changes, "weight": weight})
-                if not recorded(record, options):
-                    plan[record] = (name, replace(options, out=str(SCRATCH / record)))
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-        for record, score in zip(plan, pool.map(_run, plan, *zip(*plan.values(), strict=True)), strict=True) if plan else ():
-            print(f"{100 * score:6.2f} %  {record}", flush=True)
+                changes = {**SETTINGS[head], **HELD_OUT, "val_fold": held_out, **variant.changes, "weight": weight}
+                plan[f"variants/{head}/{name}/weight={weight:g}/fold-{fold}"] = (name, preset(variant.start, data, **changes))
+    run_changed(_run, plan, jobs)
 
 
 def _run(record: str, name: str, options: TrainOptions) -> float:
-    """A training with the variant's parts in it; its record."""
-    variant, folder, collection = VARIANTS[name], RunFolder(Path(str(options.out))), assembly.collection_of(options)
+    return train_changed(record, options, VARIANTS[name].loop, VARIANTS[name].distill)
+
+
+def run_changed(run: Callable[[str, str, TrainOptions], float], plan: Mapping[str, tuple[str, TrainOptions]], jobs: int) -> None:
+    """Whatever of the plan has no record yet, by name and options."""
+    due = {record: (name, replace(todo, out=str(SCRATCH / record))) for record, (name, todo) in plan.items() if not recorded(record, todo)}
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+        for record, score in zip(due, pool.map(run, due, *zip(*due.values(), strict=True)), strict=True) if due else ():
+            print(f"{100 * score:6.2f} %  {record}", flush=True)
+
+
+def train_changed(record: str, options: TrainOptions, loop: type[Training], distill: Distill | None = None) -> float:
+    """A training with parts of its own; its record is kept, its Recall@1 returned."""
+    folder, collection = RunFolder(Path(str(options.out))), assembly.collection_of(options)
     options = replace(options, resume=(folder.path / "config.yaml").exists())
-    training = variant.loop(options, collection, folder)
+    training = loop(options, collection, folder)
     state, _ = folder.open(options, data_record(collection), training.here)
-    if variant.distill is not None:
-        training.system.distill = variant.distill(options, torch.from_numpy(collection["train"].labels))
-    training.restore(state)
+    if distill is not None:
+        training.system.distill = distill(options, torch.from_numpy(collection["train"].labels))
     with display_for(False)(options.epochs, len(training.batches), 0) as display:
+        if options.head_init == "projection" and state is None:
+            training.project_head(display)
+        training.restore(state)
         training.run(display)
         score = training.finish(display).scores.recall[1]
     keep(record, options)

@@ -1,4 +1,4 @@
-"""How much of what the walk teaches in real batches is a flatter teacher, the mean row, and the graph; who ends with how much of a mean row."""
+"""How much of what the walk teaches is a flatter teacher, the batch's mean row, and the graph; who ends with how much of a mean row."""
 
 from __future__ import annotations
 

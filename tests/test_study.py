@@ -11,15 +11,18 @@ from obdsd.data import open_data
 from obdsd.experiments.statistics import t_interval
 from obdsd.models import Embedder
 from obdsd.presets import preset
+from obdsd.training.display import Display
+from obdsd.training.runs import RunFolder
 from study import __main__ as study
-from study import plan, reading, records, tables, trials, walk
+from study import contrasts, plan, reading, records, tables, trials, walk
+from study.beginnings import beginning_as
 from study.walk import explained, share_of_the_mean_row
 from tests.made_up import write_rows
 
 
 @pytest.fixture
 def places(tmp_path, monkeypatch):
-    for module in (records, reading, study, tables):
+    for module in (records, reading, study, tables, contrasts, walk):
         for name in ("RESULTS", "SCRATCH"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, tmp_path / name.lower())
@@ -284,8 +287,6 @@ def test_the_mean_row_has_nothing_where_nobody_is_nearer_to_everybody():
 
 def test_the_mean_row_is_read_off_models_that_were_trained(places, rows, monkeypatch):
     monkeypatch.setattr(walk, "HEADS", {"linear head": ("cub-linear-long", ("ms", "psd"))})
-    for name in ("RESULTS", "SCRATCH"):
-        monkeypatch.setattr(walk, name, places / name.lower())
     weights = {"ms": {"teacher": "none", "weight": 0.0}, "psd": {}}
     walk.write_shares(lambda regime, row: small(rows, lr=0.01, **weights[row]), jobs=1)
     found = json.loads((places / "results" / "walk.json").read_text())
@@ -294,3 +295,67 @@ def test_the_mean_row_is_read_off_models_that_were_trained(places, rows, monkeyp
     assert all(len(shares) == 1 + 2 * len(walk.OMEGAS) for shares in found.values())
     assert not (places / "scratch" / "walk").exists()
     assert "| features " in tables.walk_table("")
+
+
+def test_heads_begin_with_a_part_of_what_the_projection_has(rows, tmp_path):
+    def head(name, **changes):
+        options = small(rows, teacher="none", weight=0.0, **changes)
+        training = beginning_as(name)(options, open_data(rows), RunFolder(tmp_path / "run"))
+        training.project_head(Display(0, 0))
+        assert not training.embedder.head.bias.any()
+        return training.embedder.head.weight.detach().double()
+
+    drawn = Embedder("features", features=20, dim=4, head="linear", seed=0).head.weight.detach().double()
+    P, unit, lengths = head("projection"), torch.eye(4).double(), torch.linalg.vector_norm(drawn, dim=1)
+    close = {"atol": 1e-6, "rtol": 1e-5}
+    torch.testing.assert_close(P @ P.T, unit, **close)
+    torch.testing.assert_close(head("random"), drawn)
+    torch.testing.assert_close(head("random, a tenth as long"), drawn / 10)
+    torch.testing.assert_close(head("random, as long as the projection"), drawn / lengths[:, None], **close)
+    torch.testing.assert_close(head("projection, as long as random"), P * lengths[:, None], **close)
+    orthonormal = head("random, orthonormal")
+    torch.testing.assert_close(orthonormal @ orthonormal.T, unit, **close)
+    torch.testing.assert_close(drawn @ orthonormal.T @ orthonormal, drawn, **close)  # the same directions
+    inside = head("random inside the main directions")
+    torch.testing.assert_close(inside @ P.T @ P, inside, **close)
+    torch.testing.assert_close(torch.linalg.vector_norm(inside, dim=1), lengths, **close)
+    turned = head("random inside the main directions, orthonormal")
+    torch.testing.assert_close(turned.T @ turned, P.T @ P, **close)  # the projection's own cosines
+    assert not torch.allclose(turned, P)
+
+
+def test_what_is_asked_often_must_be_surer():
+    """Holm by hand: the smallest counts as often as there are questions, the next once less, and none less than the one before."""
+    assert contrasts.holm([0.04, 0.01, 0.02, 0.9]) == pytest.approx([2 * 0.04, 4 * 0.01, 3 * 0.02, 0.9])
+    assert contrasts.holm([0.01, 0.012, 0.9, 0.8]) == pytest.approx([0.04, 0.04, 1.0, 1.0])
+
+
+def write_rows_of(places, regime, recalls):
+    for row, found in recalls.items():
+        for seed, recall in enumerate(found):
+            write(places, f"{regime}/test/{row}/seed-{seed}", recall)
+
+
+def test_bold_is_what_holds_among_all_questions(places):
+    """Of eight seeds. OBD-SD is beyond doubt above the plain loss; that PSD is above it would be told if nothing else were asked."""
+    noise = np.array([1, -1, 1, -1, 1, -1, 1, -1]) / 1000
+    rows = {"ms": 0.3 + 0 * noise, "obd-sd": 0.4 + noise, "mean-mix": 0.4 + noise, "psd": 0.401 + 0 * noise}
+    write_rows_of(places, "cub-linear-free", rows)
+    write_rows_of(places, "cub-linear-long", {**rows, "ms": 0.4 + noise})
+    write_rows_of(places, "glyphs-noise", rows)  # wrong labels are another question
+    table = [[cell.strip() for cell in line.strip("| ").split("|")] for line in contrasts.primary_table("").splitlines()[2:]]
+    below = "-0.10 (-0.19 to -0.01)"  # t = 2.365, s.e. 0.0378
+    assert table == [
+        ["linear head, all chosen", "30.0", "**+10.00 (+9.91 to +10.09)**", below, "+0.00 (+0.00 to +0.00)"],
+        ["linear head, 150 epochs", "40.0", "+0.00 (+0.00 to +0.00)", below, "+0.00 (+0.00 to +0.00)"],
+    ]
+
+
+def test_what_held_out_classes_had_said_stands_beside_what_came(places):
+    write_rows_of(places, "cub-linear-free", {"ms": (0.3, 0.5), "psd": (0.4, 0.6), "obd-sd": (0.2,)})
+    settled = {"ms": 0.60, "psd": 0.65, "obd-sd": 0.61}
+    chosen = {row: {"validation": recall, "settings": {}} for row, recall in settled.items()}
+    (places / "results" / "cub-linear-free" / "chosen.json").write_text(json.dumps(chosen))
+    assert contrasts.carried_gains("cub-linear-free") == {"psd": pytest.approx((5, 10)), "obd-sd": pytest.approx((1, -10))}
+    lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in contrasts.carried_table("").splitlines()[2:]]
+    assert lines == [["psd", "+5.0, +10.0"], ["obd-sd", "+1.0, -10.0"], ["*the same sign*", "1 of 2"]]
