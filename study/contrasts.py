@@ -182,8 +182,19 @@ def carried_table(_: str) -> str:
     for row in ROWS:
         cells = ["{:+.1f}, {:+.1f}".format(*found[row]) if row in found else "" for found in gains.values()]
         lines += [[row, *cells]] if any(cells) else []
-    agree = [f"{sum(said * came > 0 for said, came in found.values())} of {len(found)}" for found in gains.values()]
-    return markdown_table([*lines, ["*the same sign*", *agree]])
+    return markdown_table(lines)
+
+
+def agreement_table(_: str) -> str:
+    """How often the test classes agreed with the held-out ones on whether a row is above the plain loss, by how much those had said."""
+    said, came = np.array([gain for regime in TITLES if results_of(regime) for gain in carried_gains(regime).values()]).T
+    groups = {"1 point or more": said >= 1, "less than 1 point, either way": np.abs(said) < 1, "-1 point or less": said <= -1}
+    lines = [["held-out classes said", "rows", "test classes agreed", "held-out gain, mean", "test gain, mean"]]
+    for words, among in groups.items():
+        if among.any():
+            means = (f"{gains[among].mean():+.1f}" for gains in (said, came))
+            lines.append([words, str(among.sum()), str((said * came > 0)[among].sum()), *means])
+    return markdown_table(lines)
 
 
 def carried_gains(regime: str) -> dict[str, tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""Plots of docs/results.md, from the records under results/."""
+"""Plots of the results' pages, from the records under results/."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
+from study.contrasts import TITLES, carried_gains
 from study.plan import CURVES, CURVES_REGIME, FOLDS, curve_points, name_of
 from study.reading import Record, results_of
 from study.records import RESULTS, ROOT, records
@@ -38,6 +39,7 @@ WIDER = {"obd-sd": 7.0, "obd-sd-softmax": 4.0}  # rows that would lie hidden und
 def draw_all() -> None:
     IMAGES.mkdir(exist_ok=True)
     draw_curves()
+    draw_carried()
     for regime in ("cub-two-layer-long", "cub-linear-long"):
         if results_of(regime):
             draw_training(regime)
@@ -64,6 +66,24 @@ def draw_curves() -> None:
     axes[0].set_ylabel("Recall@1, held-out classes, %")
     axes[0].legend()
     _save(figure, "weight-omega")
+
+
+def draw_carried() -> None:
+    """Gains over the plain loss, held-out against test classes: a point for each row of each regime, and the small ones nearer."""
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.8))
+    for number, (regime, title) in enumerate((regime, title) for regime, title in TITLES.items() if results_of(regime)):
+        colour, marker = list(STYLE.values())[number]
+        gains = np.array(list(carried_gains(regime).values()))
+        for panel in axes:
+            panel.scatter(*gains.T, color=colour, marker=marker, label=title, alpha=0.8)
+    for panel, (low, high) in zip(axes, ((-2, 11), (-2, 3)), strict=True):
+        panel.plot((low, high), (low, high), color="#999999", linewidth=1)
+        panel.axhline(0, color="#cccccc", linewidth=1)
+        panel.axvline(0, color="#cccccc", linewidth=1)
+        panel.set(xlim=(low, high), ylim=(low, high), xlabel="gain on held-out classes, points", ylabel="gain on test classes, points")
+    axes[0].legend(fontsize=7, loc="lower right")
+    axes[1].set_title("the same, nearer", fontsize=10)
+    _save(figure, "held-out-test")
 
 
 def draw_training(regime: str) -> None:

@@ -168,6 +168,7 @@ TABLES = {
     "primary": contrasts.primary_table,
     "alike": contrasts.alike_table,
     "carried": contrasts.carried_table,
+    "agreement": contrasts.agreement_table,
     "anchors": contrasts.anchors_table,
     "answer": contrasts.answer_table,
     "graphless": contrasts.graphless_table,

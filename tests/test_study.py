@@ -353,9 +353,11 @@ def test_bold_is_what_holds_among_all_questions(places):
 
 def test_what_held_out_classes_had_said_stands_beside_what_came(places):
     write_rows_of(places, "cub-linear-free", {"ms": (0.3, 0.5), "psd": (0.4, 0.6), "obd-sd": (0.2,)})
-    settled = {"ms": 0.60, "psd": 0.65, "obd-sd": 0.61}
+    settled = {"ms": 0.60, "psd": 0.65, "obd-sd": 0.605}
     chosen = {row: {"validation": recall, "settings": {}} for row, recall in settled.items()}
     (places / "results" / "cub-linear-free" / "chosen.json").write_text(json.dumps(chosen))
-    assert contrasts.carried_gains("cub-linear-free") == {"psd": pytest.approx((5, 10)), "obd-sd": pytest.approx((1, -10))}
+    assert contrasts.carried_gains("cub-linear-free") == {"psd": pytest.approx((5, 10)), "obd-sd": pytest.approx((0.5, -10))}
     lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in contrasts.carried_table("").splitlines()[2:]]
-    assert lines == [["psd", "+5.0, +10.0"], ["obd-sd", "+1.0, -10.0"], ["*the same sign*", "1 of 2"]]
+    assert lines == [["psd", "+5.0, +10.0"], ["obd-sd", "+0.5, -10.0"]]
+    lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in contrasts.agreement_table("").splitlines()[2:]]
+    assert lines == [["1 point or more", "1", "1", "+5.0", "+10.0"], ["less than 1 point, either way", "1", "0", "+0.5", "-10.0"]]
