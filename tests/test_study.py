@@ -105,6 +105,25 @@ def test_the_search_keeps_the_best_of_each_turn(places, monkeypatch):
         study.chosen_options("cub-linear-free", "margin")
 
 
+def test_a_setting_far_behind_on_the_first_fold_is_not_asked_again(places, monkeypatch):
+    """λ = 10,000 is four points behind on the first fold and would have won on both; λ = 10, two behind, does win."""
+    monkeypatch.setattr(study, "data_of", lambda _: "rows.npz")
+    monkeypatch.setattr(study, "recorded", lambda name, _: (places / "results" / f"{name}.json").exists())
+    heights = {10.0: (0.58, 0.63), 1000.0: (0.60, 0.60), 10000.0: (0.56, 0.90)}
+
+    def pretend(due, jobs):
+        for name, options in due.items():
+            write(places, name, heights.get(options.weight, (0.5, 0.5))[options.val_fold == "1/3"])
+
+    monkeypatch.setattr(study, "run_all", pretend)
+    study.search("cub-linear-long", ["psd"], jobs=1)
+    assert study.descend("cub-linear-long", "psd") == ({"epochs": 150, "lr": 1e-4, "weight": 10.0}, {})
+    asked = [
+        path.parent.name.rpartition("=")[2] for path in (places / "results" / "cub-linear-long" / "search" / "psd").rglob("fold-1.json")
+    ]
+    assert sorted(asked) == ["10", "1000"]
+
+
 def test_every_row_differs_from_every_other():
     made = [replace(plan.options_of(plan.REGIMES["cub-linear-free"], row, "rows.npz", {}), preset="") for row in plan.ROWS]
     assert len({str(options) for options in made}) == len(plan.ROWS)
