@@ -6,7 +6,6 @@ python -m study settle REGIME                      write the chosen settings; co
 python -m study test REGIME [--rows a,b]           the chosen settings on the test classes
 python -m study noise REGIME [--rows a,b]          the same with wrong training labels
 python -m study equal REGIME                       on the test classes, controls at the settings of the walk where they chose others
-python -m study controls REGIME                    the anchor's walk against no walk and no graph, at its own settings
 python -m study untrained REGIME                   the head as it is drawn: what a row must beat to have learned anything
 python -m study times REGIME                       what a step of each tested row costs beside one of the plain loss
 python -m study walk                               how much of the walk's targets is a flatter teacher, the mean row, the graph
@@ -265,26 +264,12 @@ def curves(jobs: int) -> None:
     run_all(plan, jobs)
 
 
-def controls(regime: str, jobs: int) -> None:
-    """The anchor with and without its walk, and with a mix instead, at the settings chosen for the walk: on held-out classes."""
-    point = chosen_point(regime, "anchor+walk")
-    plan = {}
-    for row in ("anchor", "anchor+mean-mix", "anchor+walk"):
-        own = {axis: value for axis, value in point.items() if axis in beginning(REGIMES[regime], row)}
-        options = options_of(REGIMES[regime], row, data_of(regime), own)
-        for seed in (SEARCH_SEED, SEARCH_SEED + 1):
-            for name, held_out in on_folds(f"{regime}/controls/{row}/seed-{seed}", options):
-                plan[name] = replace(held_out, seed=seed)
-    run_all(plan, jobs)
-
-
 OF_A_REGIME: dict[str, Callable[[str, list[str], argparse.Namespace], None]] = {
     "search": lambda regime, rows, given: search(regime, rows, given.jobs),
     "settle": lambda regime, rows, given: settle(regime),
     "test": lambda regime, rows, given: test(regime, rows, given.seeds, given.jobs),
     "noise": lambda regime, rows, given: noise(regime, [row for row in NOISE_ROWS if row in rows], given.seeds, given.jobs),
     "equal": lambda regime, rows, given: equal(regime, given.seeds, given.jobs),
-    "controls": lambda regime, rows, given: controls(regime, given.jobs),
     "untrained": lambda regime, rows, given: untrained(regime),
     "times": lambda regime, rows, given: times(regime),
 }

@@ -9,8 +9,21 @@ import numpy as np
 from scipy import stats
 
 from obdsd.experiments.tables import markdown_table
-from study.plan import FOLDS, REGIMES, ROWS, beginning, name_of
-from study.reading import EQUAL, GRAPHLESS, SCORES, Results, gain_of, gains_of, results_of, stages_of, tested, verdict
+from study.plan import FOLDS, NOISE, REGIMES, ROWS, beginning, name_of
+from study.reading import (
+    EQUAL,
+    GRAPHLESS,
+    SCORES,
+    Results,
+    differences,
+    gain_of,
+    gains_of,
+    relative_gain,
+    results_of,
+    stages_of,
+    tested,
+    verdict,
+)
 from study.records import RESULTS, records
 
 HEADLINES = {
@@ -156,6 +169,22 @@ def projection_table(_: str) -> str:
 
 def long_regimes() -> list[str]:
     return [regime for regime in TITLES if regime.endswith("-long") and results_of(regime)]
+
+
+def robust_table(_: str) -> str:
+    """Gains over the plain loss by the share of wrong labels, in points and relative to it, where OBD-SD gains with clean ones."""
+    lines = [["", "", *(f"{share:.0%} wrong labels" for share in (0.0, *NOISE))]]
+    for regime, title in TITLES.items():
+        stages = {share: results_of(regime, stage) for share, stage in stages_of(regime).items()}
+        if not all(stages.values()) or not differences(stages[0.0]["obd-sd"], stages[0.0]["ms"])[0].low > 0:
+            continue
+        for row in ("psd", "obd-sd", "mean-mix"):
+            cells = [
+                f"{np.mean(gains_of(found, row, 'ms')):+.1f}, {relative_gain(found[row], found['ms']):+.0%}" if row in found else ""
+                for found in stages.values()
+            ]
+            lines.append([title, row, *cells])
+    return markdown_table(lines)
 
 
 def alike_table(regime: str) -> str:

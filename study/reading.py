@@ -100,9 +100,11 @@ def gain_of(results: Results, row: str, other: str, score: str = "R@1") -> str:
     return f"{100 * over_seeds.mean:+.2f} ({ends_of(over_seeds)})"
 
 
-def plain_recall(found: Mapping[int, Record], plain: Mapping[int, Record]) -> float:
-    """The plain loss's Recall@1 over the seeds that both have."""
-    return float(np.mean([plain[seed]["scores"]["recall"]["1"] for seed in found if seed in plain]))
+def relative_gain(found: Mapping[int, Record], plain: Mapping[int, Record]) -> float:
+    """The mean difference in Recall@1 as a share of the plain loss's, over the seeds that both have."""
+    seeds = [seed for seed in found if seed in plain]
+    of, beside = (np.mean([SCORES["R@1"](results[seed]) for seed in seeds]) for results in (found, plain))
+    return float(of / beside - 1)
 
 
 def ends_of(interval: Interval) -> str:

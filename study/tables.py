@@ -14,7 +14,7 @@ from obdsd.files import replacing
 from study import contrasts
 from study.beginnings import BEGINNINGS, DATA
 from study.plan import FOLDS, NOISE_ROWS, REGIMES, name_of, tried
-from study.reading import GEOMETRY, SCORES, difference_cells, differences, plain_recall, results_of, stages_of, times_of, untrained_of
+from study.reading import GEOMETRY, SCORES, difference_cells, relative_gain, results_of, stages_of, times_of, untrained_of
 from study.records import RESULTS, ROOT, records
 from study.trials import TRIALS, name_of_trial
 from study.variants import VARIANTS, WEIGHTS
@@ -79,7 +79,7 @@ def noise_table(regime: str) -> str:
         for row in (row for row in NOISE_ROWS if row in results):
             found, plain = results[row], results["ms"]
             mean = np.mean([SCORES["R@1"](record) for record in found.values()])
-            gain = "" if row == "ms" else f"{differences(found, plain)[0].mean / plain_recall(found, plain):+.1%}"
+            gain = "" if row == "ms" else f"{relative_gain(found, plain):+.1%}"
             lines.append([f"{share:.0%}", row, str(len(found)), f"{mean:.1f}", *difference_cells(found, plain), gain])
     return markdown_table(lines)
 
@@ -91,15 +91,6 @@ def chosen_table(regime: str) -> str:
     for row, entry in chosen.items():
         settings = name_of(entry["settings"]).replace(",", ", ")
         lines.append([row, f"{100 * entry['validation']:.1f}", settings, str(tried(REGIMES[regime], row))])
-    return markdown_table(lines)
-
-
-def controls_table(regime: str) -> str:
-    """Recall@1 on held-out classes at the settings of anchor+walk, mean over folds and seeds."""
-    lines = [["", "runs", "R@1, held-out", "MAP@R"]]
-    for row in ("anchor", "anchor+mean-mix", "anchor+walk"):
-        found = records(f"{regime}/controls/{row}").values()
-        lines.append([row, str(len(found)), *(f"{np.mean([SCORES[name](record) for record in found]):.1f}" for name in ("R@1", "MAP@R"))])
     return markdown_table(lines)
 
 
@@ -167,6 +158,7 @@ def comparison_table(name: str) -> str:
 TABLES = {
     "primary": contrasts.primary_table,
     "alike": contrasts.alike_table,
+    "robust": contrasts.robust_table,
     "carried": contrasts.carried_table,
     "agreement": contrasts.agreement_table,
     "anchors": contrasts.anchors_table,
@@ -181,7 +173,6 @@ TABLES = {
     "trials": trials_table,
     "variants": variants_table,
     "beginnings": beginnings_table,
-    "controls": controls_table,
     "precision": contrasts.precision_table,
     "stopped": contrasts.stopped_table,
     "balanced": contrasts.balanced_table,

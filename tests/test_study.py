@@ -282,6 +282,13 @@ def test_gains_with_wrong_labels_are_also_relative_to_the_plain_loss(places):
         ("0%", "obd-sd", "45.0", "+5.00", "+12.5%"),
         ("20%", "obd-sd", "45.0", "+15.00", "+50.0%"),
     ]
+    for row, recalls in {"ms": (0.2, 0.2), "obd-sd": (0.4, 0.4)}.items():
+        for seed, recall in enumerate(recalls):
+            write(places, f"cub-linear-long/noise-0.4/{row}/seed-{seed}", recall)
+    assert len(contrasts.robust_table("").splitlines()) == 2  # with clean labels the gain is not told from 0
+    write(places, "cub-linear-long/test/obd-sd/seed-0", 0.5)
+    lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in contrasts.robust_table("").splitlines()[2:]]
+    assert ["linear head, 150 epochs", "obd-sd", "+10.0, +25%", "+15.0, +50%", "+20.0, +100%"] in lines
     assert reading.stages_of("glyphs-noise") == {0.0: "noise-0.0", 0.2: "test", 0.4: "noise-0.4"}
 
 
