@@ -45,7 +45,7 @@ def results_of(regime: str, stage: str = "test") -> Results:
 def tested(regime: str) -> Results:
     """The rows of a regime's test, with the mix at OBD-SD's settings where that was tested."""
     equal = results_of(regime, "equal")
-    return {**results_of(regime), **({EQUAL: equal["mean-mix"]} if equal else {})}
+    return {**results_of(regime), **({EQUAL: equal["mean-mix"]} if "mean-mix" in equal else {})}
 
 
 def stages_of(regime: str) -> dict[float, str]:
