@@ -57,13 +57,12 @@ METHODS_ON_DATA: dict[tuple[str, str], dict[str, Any]] = {  # where a method's o
     ("s2sd", "inshop"): {"heads_pooling": "avg"},
     ("s2sd-msdf", "sop"): {"feature_weight": 5.0},
     ("s2sd-msdf", "inshop"): {"feature_weight": 5.0},
-    ("psd", "embeddings"): {"weight": 1000.0},
-    ("psd-constant", "embeddings"): {"weight": 100.0},
     ("obd-sd", "embeddings"): {"weight": 1.0},
     ("mean-mix", "embeddings"): {"weight": 1.0},
     ("uniform-mix", "embeddings"): {"weight": 1.0},
 }
-"""By the beginning of the method's name and the kind of the data; of embeddings what held-out classes chose (docs/results.md)."""
+"""By the beginning of the method's name and the kind of the data; of embeddings what does well on held-out classes of
+two data sets (docs/results.md)."""
 
 NAMES = [
     loss + (f"+{method}" if method else "")
