@@ -56,11 +56,11 @@ def primary_table(_: str) -> str:
     regimes = {regime: results for regime in clean if (results := results_of(regime)).keys() >= {"obd-sd", *others}}
     asked = [(regime, other) for regime in regimes for other in others]
     small = dict(zip(asked, holm([_probability(gains_of(regimes[regime], "obd-sd", other)) for regime, other in asked]), strict=True))
-    lines = [["", "ms", *(f"obd-sd − {other}" for other in others)]]
+    lines = [["", "ms", *(f"obd-sd − {other}" for other in others), "the gain is"]]
     for regime, results in regimes.items():
         cells = [gain_of(results, "obd-sd", other) for other in others]
         marked = [f"**{cell}**" if small[regime, other] < 0.05 else cell for cell, other in zip(cells, others, strict=True)]
-        lines.append([TITLES[regime], mean_of(results, "ms"), *marked])
+        lines.append([TITLES[regime], mean_of(results, "ms"), *marked, verdict(tested(regime))])
     return markdown_table(lines)
 
 

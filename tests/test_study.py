@@ -372,8 +372,8 @@ def test_bold_is_what_holds_among_all_questions(places):
     table = [[cell.strip() for cell in line.strip("| ").split("|")] for line in contrasts.primary_table("").splitlines()[2:]]
     below = "-0.10 (-0.19 to -0.01)"  # t = 2.365, s.e. 0.0378
     assert table == [
-        ["linear head, all chosen", "30.0", "**+10.00 (+9.91 to +10.09)**", below, "+0.00 (+0.00 to +0.00)"],
-        ["linear head, 150 epochs", "40.0", "+0.00 (+0.00 to +0.00)", below, "+0.00 (+0.00 to +0.00)"],
+        ["linear head, all chosen", "30.0", "**+10.00 (+9.91 to +10.09)**", below, "+0.00 (+0.00 to +0.00)", "real, a control's too"],
+        ["linear head, 150 epochs", "40.0", "+0.00 (+0.00 to +0.00)", below, "+0.00 (+0.00 to +0.00)", "not seen"],
     ]
 
 
