@@ -215,8 +215,14 @@ def carried_table(_: str) -> str:
 
 def agreement_table(_: str) -> str:
     """How often the test classes agreed with the held-out ones on whether a row is above the plain loss, by how much those had said."""
+    long = np.concatenate([[regime.endswith("-long")] * len(carried_gains(regime)) for regime in TITLES if results_of(regime)])
     said, came = np.array([gain for regime in TITLES if results_of(regime) for gain in carried_gains(regime).values()]).T
-    groups = {"1 point or more": said >= 1, "less than 1 point, either way": np.abs(said) < 1, "-1 point or less": said <= -1}
+    groups = {
+        "1 point or more, 150 epochs": (said >= 1) & long,
+        "1 point or more, elsewhere": (said >= 1) & ~long,
+        "less than 1 point, either way": np.abs(said) < 1,
+        "-1 point or less": said <= -1,
+    }
     lines = [["held-out classes said", "rows", "test classes agreed", "held-out gain, mean", "test gain, mean"]]
     for words, among in groups.items():
         if among.any():

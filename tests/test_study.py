@@ -386,4 +386,7 @@ def test_what_held_out_classes_had_said_stands_beside_what_came(places):
     lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in contrasts.carried_table("").splitlines()[2:]]
     assert lines == [["psd", "+5.0, +10.0"], ["obd-sd", "+0.5, -10.0"]]
     lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in contrasts.agreement_table("").splitlines()[2:]]
-    assert lines == [["1 point or more", "1", "1", "+5.0", "+10.0"], ["less than 1 point, either way", "1", "0", "+0.5", "-10.0"]]
+    assert lines == [
+        ["1 point or more, elsewhere", "1", "1", "+5.0", "+10.0"],
+        ["less than 1 point, either way", "1", "0", "+0.5", "-10.0"],
+    ]
