@@ -71,12 +71,12 @@ def draw_curves() -> None:
 def draw_carried() -> None:
     """Gains over the plain loss, held-out against test classes: a point for each row of each regime, and the small ones nearer."""
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.8))
-    for number, (regime, title) in enumerate((regime, title) for regime, title in TITLES.items() if results_of(regime)):
-        colour, marker = list(STYLE.values())[number]
-        gains = np.array(list(carried_gains(regime).values()))
+    regimes = {regime: np.array(list(carried_gains(regime).values())) for regime in TITLES if results_of(regime)}
+    for (regime, gains), (colour, marker) in zip(regimes.items(), STYLE.values(), strict=False):
         for panel in axes:
-            panel.scatter(*gains.T, color=colour, marker=marker, label=title, alpha=0.8)
-    for panel, (low, high) in zip(axes, ((-2, 11), (-2, 3)), strict=True):
+            panel.scatter(*gains.T, color=colour, marker=marker, label=TITLES[regime], alpha=0.8)
+    everything = np.concatenate(list(regimes.values()))
+    for panel, (low, high) in zip(axes, ((everything.min() - 0.5, everything.max() + 0.5), (-2, 3)), strict=True):
         panel.plot((low, high), (low, high), color="#999999", linewidth=1)
         panel.axhline(0, color="#cccccc", linewidth=1)
         panel.axvline(0, color="#cccccc", linewidth=1)
