@@ -323,6 +323,12 @@ def test_the_mean_row_is_read_off_models_that_were_trained(places, rows, monkeyp
     assert "| features " in tables.walk_table("")
 
 
+def test_the_record_of_the_walk_is_of_the_models_that_the_script_looks_at():
+    found = [who.split(", ") for who in json.loads((records.RESULTS / "walk.json").read_text())]
+    wanted = [[who, name] for who, (_, rows) in walk.HEADS.items() for name in ("untrained", *rows)]
+    assert [parts[:2] for parts in found] == [["features"], *wanted]
+
+
 def test_heads_begin_with_a_part_of_what_the_projection_has(rows, tmp_path):
     def head(name, **changes):
         options = small(rows, teacher="none", weight=0.0, **changes)
