@@ -15,6 +15,7 @@ from study.reading import (
     GRAPHLESS,
     SCORES,
     Results,
+    by_wrong_labels,
     differences,
     gain_of,
     gains_of,
@@ -174,10 +175,10 @@ def robust_table(_: str) -> str:
     """Gains over the plain loss by the share of wrong labels, in points and relative to it, where OBD-SD gains with clean ones."""
     lines = [["", "", *(f"{share:.0%} wrong labels" for share in (0.0, *NOISE))]]
     for regime, title in TITLES.items():
-        stages = {share: results_of(regime, stage) for share, stage in stages_of(regime).items()}
+        stages = by_wrong_labels(regime)
         if not all(stages.values()) or not differences(stages[0.0]["obd-sd"], stages[0.0]["ms"])[0].low > 0:
             continue
-        for row in ("psd", "obd-sd", "mean-mix"):
+        for row in (row for row in stages[0.0] if row != "ms"):
             cells = [
                 f"{np.mean(gains_of(found, row, 'ms')):+.1f}, {relative_gain(found[row], found['ms']):+.0%}" if row in found else ""
                 for found in stages.values()

@@ -16,7 +16,7 @@ FOLDS = ("0/3", "1/3")
 MAIN = ("ms", "psd", "obd-sd", "obd-sd-softmax", "mean-mix", "uniform-mix", "flat", "balanced")
 """Rows that get ten seeds on test; the others get five."""
 NOISE = (0.2, 0.4)
-NOISE_ROWS = ("ms", "psd", "obd-sd", "mean-mix", "anchor+walk")
+NOISE_ROWS = ("ms", "psd", "obd-sd", "mean-mix", "uniform-mix", "flat", "anchor+walk")
 
 
 @dataclass(frozen=True, kw_only=True)

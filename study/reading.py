@@ -54,6 +54,13 @@ def stages_of(regime: str) -> dict[float, str]:
     return {**{share: f"noise-{share}" for share in (0.0, *NOISE)}, own: "test"}
 
 
+def by_wrong_labels(regime: str) -> dict[float, Results]:
+    """Results by the share of wrong labels, of the rows that were trained with more than one."""
+    stages = {share: results_of(regime, stage) for share, stage in stages_of(regime).items()}
+    several = {row for row in ROWS if sum(row in results for results in stages.values()) > 1}
+    return {share: {row: results[row] for row in results if row in several} for share, results in stages.items()}
+
+
 def untrained_of(regime: str) -> Results:
     """Heads as they were drawn, where they were scored."""
     found = {int(name.removeprefix("seed-")): record for name, record in records(f"{regime}/untrained").items()}

@@ -13,8 +13,8 @@ from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
 from study import contrasts
 from study.beginnings import BEGINNINGS, DATA
-from study.plan import FOLDS, NOISE_ROWS, REGIMES, name_of, tried
-from study.reading import GEOMETRY, SCORES, difference_cells, relative_gain, results_of, stages_of, times_of, untrained_of
+from study.plan import FOLDS, REGIMES, name_of, tried
+from study.reading import GEOMETRY, SCORES, by_wrong_labels, difference_cells, relative_gain, results_of, times_of, untrained_of
 from study.records import RESULTS, ROOT, records
 from study.trials import TRIALS, name_of_trial
 from study.variants import VARIANTS, WEIGHTS
@@ -74,10 +74,9 @@ def why_table(regime: str) -> str:
 def noise_table(regime: str) -> str:
     """The rows that were trained with wrong labels too; the gain also relative to the plain loss, as in the paper."""
     lines = [["wrong labels", "", "seeds", "R@1", "R@1 − ms", "95 % over seeds", "95 % over classes", "relative"]]
-    for share, stage in stages_of(regime).items():
-        results = results_of(regime, stage)
-        for row in (row for row in NOISE_ROWS if row in results):
-            found, plain = results[row], results["ms"]
+    for share, results in by_wrong_labels(regime).items():
+        for row, found in results.items():
+            plain = results["ms"]
             mean = np.mean([SCORES["R@1"](record) for record in found.values()])
             gain = "" if row == "ms" else f"{relative_gain(found, plain):+.1%}"
             lines.append([f"{share:.0%}", row, str(len(found)), f"{mean:.1f}", *difference_cells(found, plain), gain])
