@@ -6,6 +6,7 @@ python -m study settle REGIME                      write the chosen settings; co
 python -m study test REGIME [--rows a,b]           the chosen settings on the test classes
 python -m study noise REGIME [--rows a,b]          the same with wrong training labels
 python -m study equal REGIME                       on the test classes, controls at the settings of the walk where they chose others
+python -m study replacement REGIME                 on the test classes, batches drawn with replacement, as the authors' code draws them
 python -m study untrained REGIME                   the head as it is drawn: what a row must beat to have learned anything
 python -m study times REGIME                       what a step of each tested row costs beside one of the plain loss
 python -m study walk                               how much of the walk's targets is a flatter teacher, the mean row, the graph
@@ -45,6 +46,7 @@ from study.plan import (
     NOISE,
     NOISE_ROWS,
     REGIMES,
+    REPLACED,
     ROWS,
     SEARCH_SEED,
     WALKS,
@@ -68,7 +70,7 @@ def main() -> None:
     parser.add_argument("regime", nargs="?", choices=REGIMES)
     parser.add_argument("--head", default="linear", choices=("linear", "two-layer"), help="variants: of which head")
     parser.add_argument("--rows", default=",".join(ROWS), help="rows, as ms,psd")
-    parser.add_argument("--seeds", type=int, default=10, help="test, noise, equal: no more seeds than this")
+    parser.add_argument("--seeds", type=int, default=10, help="test, noise, equal, replacement: no more seeds than this")
     parser.add_argument("--cub", help="folder CUB_200_2011")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
     given = parser.parse_args()
@@ -222,6 +224,16 @@ def equal(regime: str, seeds: int, jobs: int) -> None:
     run_all(plan, jobs)
 
 
+def replacement(regime: str, seeds: int, jobs: int) -> None:
+    """Batches as the authors' code draws them: classes and items with replacement, the settings as chosen."""
+    plan = {
+        f"{regime}/replacement/{row}/seed-{seed}": replace(chosen_options(regime, row), seed=seed, replacement=True)
+        for seed in range(min(seeds, 5))
+        for row in REPLACED
+    }
+    run_all(plan, jobs)
+
+
 def untrained(regime: str) -> None:
     """The test classes by heads that were never trained, one for each seed of the test."""
     options = options_of(REGIMES[regime], "ms", data_of(regime), {})
@@ -270,6 +282,7 @@ OF_A_REGIME: dict[str, Callable[[str, list[str], argparse.Namespace], None]] = {
     "test": lambda regime, rows, given: test(regime, rows, given.seeds, given.jobs),
     "noise": lambda regime, rows, given: noise(regime, [row for row in NOISE_ROWS if row in rows], given.seeds, given.jobs),
     "equal": lambda regime, rows, given: equal(regime, given.seeds, given.jobs),
+    "replacement": lambda regime, rows, given: replacement(regime, given.seeds, given.jobs),
     "untrained": lambda regime, rows, given: untrained(regime),
     "times": lambda regime, rows, given: times(regime),
 }

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from obdsd.experiments.tables import markdown_table
-from study.plan import FOLDS, NOISE, REGIMES, ROWS, beginning, name_of
+from study.plan import FOLDS, NOISE, REGIMES, REPLACED, ROWS, beginning, name_of
 from study.reading import (
     EQUAL,
     GRAPHLESS,
@@ -240,6 +240,17 @@ def carried_gains(regime: str) -> dict[str, tuple[float, float]]:
         for row in results
         if row != "ms"
     }
+
+
+def replacement_table(_: str) -> str:
+    """Batches drawn with replacement beside those without, row by row, wherever both were trained."""
+    lines = [["with − without replacement", "", *REPLACED]]
+    for regime, title in TITLES.items():
+        replaced = {f"replaced {row}": found for row, found in results_of(regime, "replacement").items()}
+        results = {**results_of(regime), **replaced}
+        for score in ("R@1", "MAP@R") if replaced else ():
+            lines.append([title, score, *(gain_of(results, f"replaced {row}", row, score) for row in REPLACED)])
+    return markdown_table(lines)
 
 
 def anchors_table(_: str) -> str:

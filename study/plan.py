@@ -16,6 +16,8 @@ FOLDS = ("0/3", "1/3")
 MAIN = ("ms", "psd", "obd-sd", "obd-sd-softmax", "mean-mix", "uniform-mix", "flat", "balanced")
 """Rows that get ten seeds on test; the others get five."""
 NOISE = (0.2, 0.4)
+REPLACED = ("ms", "psd", "obd-sd")
+"""Rows that are also trained on batches drawn with replacement."""
 NOISE_ROWS = ("ms", "psd", "obd-sd", "mean-mix", "uniform-mix", "flat", "anchor+walk")
 
 

@@ -161,6 +161,7 @@ TABLES = {
     "carried": contrasts.carried_table,
     "agreement": contrasts.agreement_table,
     "anchors": contrasts.anchors_table,
+    "replacement": contrasts.replacement_table,
     "answer": contrasts.answer_table,
     "graphless": contrasts.graphless_table,
     "headline": contrasts.headline_table,

@@ -71,7 +71,12 @@ def write(places, name, recall):
     file = places / "results" / f"{name}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     per_class = {"queries": [10], "recall": {"1": [recall]}}
-    file.write_text(json.dumps({"scores": {"recall": {"1": recall}}, "per_class": per_class, "train": {"spectral_decay": recall / 2}}))
+    scores = {"recall": {"1": recall}, "map_at_r": recall / 10}
+    file.write_text(json.dumps({"scores": scores, "per_class": per_class, "train": {"spectral_decay": recall / 2}}))
+
+
+def cells_of(table):
+    return [[cell.strip() for cell in line.strip("| ").split("|")] for line in table.splitlines()[2:]]
 
 
 def test_the_search_keeps_the_best_of_each_turn(places, monkeypatch):
@@ -277,7 +282,7 @@ def test_gains_with_wrong_labels_are_also_relative_to_the_plain_loss(places):
         for row, recalls in rows.items():
             for seed, recall in enumerate(recalls):
                 write(places, f"cub-linear-long/{stage}/{row}/seed-{seed}", recall)
-    lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in tables.noise_table("cub-linear-long").splitlines()[2:]]
+    lines = cells_of(tables.noise_table("cub-linear-long"))
     assert [(line[0], line[1], line[3], line[4], line[-1]) for line in lines if line[1] != "ms"] == [
         ("0%", "obd-sd", "45.0", "+5.00", "+12.5%"),
         ("20%", "obd-sd", "45.0", "+15.00", "+50.0%"),
@@ -287,7 +292,7 @@ def test_gains_with_wrong_labels_are_also_relative_to_the_plain_loss(places):
             write(places, f"cub-linear-long/noise-0.4/{row}/seed-{seed}", recall)
     assert len(contrasts.robust_table("").splitlines()) == 2  # with clean labels the gain is not told from 0
     write(places, "cub-linear-long/test/obd-sd/seed-0", 0.5)
-    lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in contrasts.robust_table("").splitlines()[2:]]
+    lines = cells_of(contrasts.robust_table(""))
     assert ["linear head, 150 epochs", "obd-sd", "+10.0, +25%", "+15.0, +50%", "+20.0, +100%"] in lines
     assert reading.stages_of("glyphs-noise") == {0.0: "noise-0.0", 0.2: "test", 0.4: "noise-0.4"}
 
@@ -375,7 +380,7 @@ def test_bold_is_what_holds_among_all_questions(places):
     write_rows_of(places, "cub-linear-free", rows)
     write_rows_of(places, "cub-linear-long", {**rows, "ms": 0.4 + noise})
     write_rows_of(places, "glyphs-noise", rows)  # wrong labels are another question
-    table = [[cell.strip() for cell in line.strip("| ").split("|")] for line in contrasts.primary_table("").splitlines()[2:]]
+    table = cells_of(contrasts.primary_table(""))
     below = "-0.10 (-0.19 to -0.01)"  # t = 2.365, s.e. 0.0378
     assert table == [
         ["linear head, all chosen", "30.0", "**+10.00 (+9.91 to +10.09)**", below, "+0.00 (+0.00 to +0.00)", "real, a control's too"],
@@ -389,10 +394,26 @@ def test_what_held_out_classes_had_said_stands_beside_what_came(places):
     chosen = {row: {"validation": recall, "settings": {}} for row, recall in settled.items()}
     (places / "results" / "cub-linear-free" / "chosen.json").write_text(json.dumps(chosen))
     assert contrasts.carried_gains("cub-linear-free") == {"psd": pytest.approx((5, 10)), "obd-sd": pytest.approx((0.5, -10))}
-    lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in contrasts.carried_table("").splitlines()[2:]]
+    lines = cells_of(contrasts.carried_table(""))
     assert lines == [["psd", "+5.0, +10.0"], ["obd-sd", "+0.5, -10.0"]]
-    lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in contrasts.agreement_table("").splitlines()[2:]]
+    lines = cells_of(contrasts.agreement_table(""))
     assert lines == [
         ["1 point or more, elsewhere", "1", "1", "+5.0", "+10.0"],
         ["less than 1 point, either way", "1", "0", "+0.5", "-10.0"],
+    ]
+
+
+def test_batches_with_replacement_stand_beside_those_without(places, rows, monkeypatch):
+    monkeypatch.setattr(study, "chosen_options", lambda regime, row: small(rows))
+    monkeypatch.setattr(study, "REPLACED", ("psd",))
+    study.replacement("cub-linear-free", seeds=2, jobs=1)
+    found = reading.results_of("cub-linear-free", "replacement")
+    assert [record["options"]["replacement"] for record in found["psd"].values()] == [True, True]
+    write_rows_of(places, "cub-linear-long", {"psd": (0.3, 0.4, 0.9)})
+    for seed, recall in enumerate((0.31, 0.43)):
+        write(places, f"cub-linear-long/replacement/psd/seed-{seed}", recall)
+    lines = cells_of(contrasts.replacement_table(""))
+    assert lines[-2:] == [  # of +1 and +3: t = 12.706, s.e. 1
+        ["linear head, 150 epochs", "R@1", "", "+2.00 (-10.71 to +14.71)"],
+        ["linear head, 150 epochs", "MAP@R", "", "+0.20 (-1.07 to +1.47)"],
     ]
