@@ -5,7 +5,7 @@ python -m study search REGIME [--rows a,b]         settings of each row on two f
 python -m study settle REGIME                      write the chosen settings; commit them before the next step
 python -m study test REGIME [--rows a,b]           the chosen settings on the test classes
 python -m study noise REGIME [--rows a,b]          the same with wrong training labels
-python -m study equal REGIME                       on the test classes, controls at the settings of the walk where they chose others
+python -m study equal REGIME [--rows a,b]          on the test classes, controls at the settings of the walk where they chose others
 python -m study replacement REGIME                 on the test classes, batches drawn with replacement, as the authors' code draws them
 python -m study untrained REGIME                   the head as it is drawn: what a row must beat to have learned anything
 python -m study times REGIME                       what a step of each tested row costs beside one of the plain loss
@@ -52,6 +52,7 @@ from study.plan import (
     WALKS,
     Change,
     beginning,
+    control_of,
     curve_points,
     name_of,
     options_of,
@@ -209,18 +210,17 @@ def test(regime: str, rows: list[str], seeds: int, jobs: int) -> None:
     run_all(plan, jobs)
 
 
-def equal(regime: str, seeds: int, jobs: int) -> None:
+def equal(regime: str, walks: list[str], seeds: int, jobs: int) -> None:
     """Controls at the settings that were chosen for the row with the walk, where they chose others: the walk alone makes the difference."""
     chosen, plan = settled(regime), {}
-    for walk, controls in WALKS.items():
-        for row in controls if walk in chosen else ():
-            axes = beginning(REGIMES[regime], row)
-            point = {axis: value for axis, value in chosen_point(regime, walk).items() if axis in axes}
+    for walk in (walk for walk in WALKS if walk in walks and walk in chosen):
+        for row in WALKS[walk]:
+            point = control_of(REGIMES[regime], row, chosen_point(regime, walk))
             if row in chosen and chosen_point(regime, row) == point:
                 print(f"{row} has the settings of {walk} already")
                 continue
             options = options_of(REGIMES[regime], row, data_of(regime), point)
-            plan |= {f"{regime}/equal/{row}/seed-{seed}": replace(options, seed=seed) for seed in seeds_of(walk) if seed < seeds}
+            plan |= {f"{regime}/equal/{walk}/{row}/seed-{seed}": replace(options, seed=seed) for seed in seeds_of(walk) if seed < seeds}
     run_all(plan, jobs)
 
 
@@ -281,7 +281,7 @@ OF_A_REGIME: dict[str, Callable[[str, list[str], argparse.Namespace], None]] = {
     "settle": lambda regime, rows, given: settle(regime),
     "test": lambda regime, rows, given: test(regime, rows, given.seeds, given.jobs),
     "noise": lambda regime, rows, given: noise(regime, [row for row in NOISE_ROWS if row in rows], given.seeds, given.jobs),
-    "equal": lambda regime, rows, given: equal(regime, given.seeds, given.jobs),
+    "equal": lambda regime, rows, given: equal(regime, rows, given.seeds, given.jobs),
     "replacement": lambda regime, rows, given: replacement(regime, given.seeds, given.jobs),
     "untrained": lambda regime, rows, given: untrained(regime),
     "times": lambda regime, rows, given: times(regime),

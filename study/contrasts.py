@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 import numpy as np
 from scipy import stats
 
 from obdsd.experiments.tables import markdown_table
-from study.plan import FOLDS, NOISE, REGIMES, REPLACED, ROWS, beginning, name_of
+from study.plan import FOLDS, NOISE, REGIMES, REPLACED, ROWS, WALKS, beginning, name_of
 from study.reading import (
     EQUAL,
     GRAPHLESS,
     SCORES,
     Results,
+    at_equal_settings,
     by_wrong_labels,
+    chosen_of,
     differences,
     gain_of,
     gains_of,
@@ -25,7 +26,7 @@ from study.reading import (
     tested,
     verdict,
 )
-from study.records import RESULTS, records
+from study.records import records
 
 HEADLINES = {
     "ms": "Multi-Similarity",
@@ -234,7 +235,7 @@ def agreement_table(_: str) -> str:
 
 def carried_gains(regime: str) -> dict[str, tuple[float, float]]:
     """By row, gains in Recall@1 over the plain loss: on held-out classes at the chosen settings, on test classes over the seeds of both."""
-    chosen, results = json.loads((RESULTS / regime / "chosen.json").read_text()), results_of(regime)
+    chosen, results = chosen_of(regime), results_of(regime)
     return {
         row: (100 * (chosen[row]["validation"] - chosen["ms"]["validation"]), float(np.mean(gains_of(results, row, "ms"))))
         for row in results
@@ -253,13 +254,11 @@ def replacement_table(_: str) -> str:
     return markdown_table(lines)
 
 
-def anchors_table(_: str) -> str:
-    """The anchor with its walk beside the anchor without one, at the very settings of the walk: test classes."""
-    lines = [["anchor+walk −", "", "anchor, as chosen", "anchor, the walk's settings", "anchor+mean-mix, the walk's settings"]]
-    for regime in ("cub-linear-free", "cub-two-layer-free"):
-        equal = {f"equal {row}": found for row, found in results_of(regime, "equal").items()}
-        results = {**results_of(regime), **equal}
-        for score in ("R@1", "MAP@R"):
-            others = ("anchor", "equal anchor", "equal anchor+mean-mix")
-            lines.append([TITLES[regime], score, *(gain_of(results, "anchor+walk", other, score) for other in others)])
+def equal_table(walk: str) -> str:
+    """A row with a walk beside its controls at the very settings of the walk, wherever one of them was tested there: test classes."""
+    lines = [[f"{walk} −", "", *WALKS[walk]]]
+    for regime, title in TITLES.items():
+        results = at_equal_settings(regime, walk) if walk in results_of(regime) else {}
+        for score in ("R@1", "MAP@R") if len(results) > 1 else ():
+            lines.append([title, score, *(gain_of(results, walk, other, score) for other in WALKS[walk])])
     return markdown_table(lines)

@@ -92,8 +92,12 @@ ROWS: dict[str, tuple[str, Change]] = {
 }
 
 
-WALKS = {"obd-sd": ("mean-mix",), "anchor+walk": ("anchor", "anchor+mean-mix")}
-"""Rows with a walk, and those that differ from them by the walk alone."""
+WALKS = {
+    "obd-sd": ("mean-mix",),
+    "obd-sd-sharp": ("psd", "mean-mix", "uniform-mix"),
+    "anchor+walk": ("anchor", "anchor+mean-mix"),
+}
+"""Rows with a walk, and those that at equal settings differ from them by the walk alone."""
 
 
 def options_of(regime: Regime, row: str, data: str, point: Change) -> TrainOptions:
@@ -104,6 +108,11 @@ def options_of(regime: Regime, row: str, data: str, point: Change) -> TrainOptio
 def beginning(regime: Regime, row: str) -> Change:
     """Where a row's search begins: the settings that the row has at all."""
     return {axis: value for axis, value in regime.begin.items() if _acts(axis, row)}
+
+
+def control_of(regime: Regime, row: str, point: Change) -> Change:
+    """Another row's settings, as far as the row has them: those of a walk for its control."""
+    return {axis: value for axis, value in point.items() if axis in beginning(regime, row)}
 
 
 def turn_of(point: Change, changes: Iterable[Change], row: str) -> list[Change]:

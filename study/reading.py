@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
-from study.plan import NOISE, REGIMES, ROWS
+from study.plan import NOISE, REGIMES, ROWS, WALKS, control_of
 from study.records import RESULTS, records
 
 Record = Mapping[str, Any]
@@ -42,9 +42,22 @@ def results_of(regime: str, stage: str = "test") -> Results:
     return {row: dict(sorted(found[row].items())) for row in ROWS if row in found}
 
 
+def chosen_of(regime: str) -> dict[str, Any]:
+    """What held-out classes chose for each row, and what they said of it."""
+    return json.loads((RESULTS / regime / "chosen.json").read_text())
+
+
+def at_equal_settings(regime: str, walk: str) -> Results:
+    """A row with a walk and its controls, all with the settings that were chosen for the walk."""
+    chosen, results = chosen_of(regime), results_of(regime)
+    wanted = {row: control_of(REGIMES[regime], row, chosen[walk]["settings"]) for row in WALKS[walk]}
+    same = [row for row, point in wanted.items() if row in results and chosen[row]["settings"] == point]
+    return {**{row: results[row] for row in (walk, *same)}, **results_of(regime, f"equal/{walk}")}
+
+
 def tested(regime: str) -> Results:
     """The rows of a regime's test, with the mix at OBD-SD's settings where that was tested."""
-    equal = results_of(regime, "equal")
+    equal = results_of(regime, "equal/obd-sd")
     return {**results_of(regime), **({EQUAL: equal["mean-mix"]} if "mean-mix" in equal else {})}
 
 

@@ -14,7 +14,7 @@ from obdsd.files import replacing
 from study import contrasts
 from study.beginnings import BEGINNINGS, DATA
 from study.plan import FOLDS, REGIMES, name_of, tried
-from study.reading import GEOMETRY, SCORES, by_wrong_labels, difference_cells, relative_gain, results_of, times_of, untrained_of
+from study.reading import GEOMETRY, SCORES, by_wrong_labels, chosen_of, difference_cells, relative_gain, results_of, times_of, untrained_of
 from study.records import RESULTS, ROOT, records
 from study.trials import TRIALS, name_of_trial
 from study.variants import VARIANTS, WEIGHTS
@@ -85,9 +85,8 @@ def noise_table(regime: str) -> str:
 
 def chosen_table(regime: str) -> str:
     """Each row's settings and its Recall@1 on the held-out classes of the two folds."""
-    chosen = json.loads((RESULTS / regime / "chosen.json").read_text())
     lines = [["", "R@1, held-out", "settings", "tried"]]
-    for row, entry in chosen.items():
+    for row, entry in chosen_of(regime).items():
         settings = name_of(entry["settings"]).replace(",", ", ")
         lines.append([row, f"{100 * entry['validation']:.1f}", settings, str(tried(REGIMES[regime], row))])
     return markdown_table(lines)
@@ -160,7 +159,7 @@ TABLES = {
     "robust": contrasts.robust_table,
     "carried": contrasts.carried_table,
     "agreement": contrasts.agreement_table,
-    "anchors": contrasts.anchors_table,
+    "equal": contrasts.equal_table,
     "replacement": contrasts.replacement_table,
     "answer": contrasts.answer_table,
     "graphless": contrasts.graphless_table,
