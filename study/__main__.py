@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("step", choices=("features", *OF_A_REGIME, "walk", "trials", "variants", "beginnings", "curves", "tables"))
     parser.add_argument("regime", nargs="?", choices=REGIMES)
     parser.add_argument("--head", default="linear", choices=("linear", "two-layer"), help="variants: of which head")
-    parser.add_argument("--rows", default=",".join(ROWS), help="rows, as ms,psd")
+    parser.add_argument("--rows", help="rows, as ms,psd (default: all; noise: those that it is about)")
     parser.add_argument("--seeds", type=int, default=10, help="test, noise, equal, replacement: no more seeds than this")
     parser.add_argument("--cub", help="folder CUB_200_2011")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
@@ -103,7 +103,8 @@ def main() -> None:
         return curves(given.jobs)
     if given.regime is None:
         parser.error(f"{given.step} needs a regime: {', '.join(REGIMES)}")
-    rows = given.rows.split(",")
+    usual = NOISE_ROWS if given.step == "noise" else ROWS
+    rows = given.rows.split(",") if given.rows else list(usual)
     if unknown := sorted({*rows} - {*ROWS}):
         parser.error(f"no row called {', '.join(unknown)}; there are {', '.join(ROWS)}")
     OF_A_REGIME[given.step](given.regime, rows, given)
@@ -280,7 +281,7 @@ OF_A_REGIME: dict[str, Callable[[str, list[str], argparse.Namespace], None]] = {
     "search": lambda regime, rows, given: search(regime, rows, given.jobs),
     "settle": lambda regime, rows, given: settle(regime),
     "test": lambda regime, rows, given: test(regime, rows, given.seeds, given.jobs),
-    "noise": lambda regime, rows, given: noise(regime, [row for row in NOISE_ROWS if row in rows], given.seeds, given.jobs),
+    "noise": lambda regime, rows, given: noise(regime, rows, given.seeds, given.jobs),
     "equal": lambda regime, rows, given: equal(regime, rows, given.seeds, given.jobs),
     "replacement": lambda regime, rows, given: replacement(regime, given.seeds, given.jobs),
     "untrained": lambda regime, rows, given: untrained(regime),

@@ -245,12 +245,24 @@ def carried_gains(regime: str) -> dict[str, tuple[float, float]]:
 
 def replacement_table(_: str) -> str:
     """Batches drawn with replacement beside those without, row by row, wherever both were trained."""
-    lines = [["with − without replacement", "", *REPLACED]]
+    taught = REPLACED[1:]
+    lines = [["with − without replacement", "", *REPLACED, *(f"with: {row} − ms" for row in taught)]]
     for regime, title in TITLES.items():
         replaced = {f"replaced {row}": found for row, found in results_of(regime, "replacement").items()}
         results = {**results_of(regime), **replaced}
         for score in ("R@1", "MAP@R") if replaced else ():
-            lines.append([title, score, *(gain_of(results, f"replaced {row}", row, score) for row in REPLACED)])
+            beside = [(f"replaced {row}", row) for row in REPLACED] + [(f"replaced {row}", "replaced ms") for row in taught]
+            lines.append([title, score, *(gain_of(results, *pair, score) for pair in beside)])
+    return markdown_table(lines)
+
+
+def margin_table(_: str) -> str:
+    """What OBD-SD adds to the Margin loss, each with its own settings, wherever both were tested."""
+    lines = [["margin+obd-sd − margin", "R@1", "MAP@R"]]
+    for regime, title in TITLES.items():
+        results = results_of(regime)
+        if "margin" in results:
+            lines.append([title, *(gain_of(results, "margin+obd-sd", "margin", score) for score in ("R@1", "MAP@R"))])
     return markdown_table(lines)
 
 

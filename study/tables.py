@@ -160,6 +160,7 @@ TABLES = {
     "carried": contrasts.carried_table,
     "agreement": contrasts.agreement_table,
     "equal": contrasts.equal_table,
+    "margin": contrasts.margin_table,
     "replacement": contrasts.replacement_table,
     "answer": contrasts.answer_table,
     "graphless": contrasts.graphless_table,

@@ -414,12 +414,14 @@ def test_batches_with_replacement_stand_beside_those_without(places, rows, monke
     found = reading.results_of("cub-linear-free", "replacement")
     assert [record["options"]["replacement"] for record in found["psd"].values()] == [True, True]
     write_rows_of(places, "cub-linear-long", {"psd": (0.3, 0.4, 0.9)})
+    write(places, "cub-linear-long/replacement/ms/seed-0", 0.30)
+    write(places, "cub-linear-long/replacement/ms/seed-1", 0.42)
     for seed, recall in enumerate((0.31, 0.43)):
         write(places, f"cub-linear-long/replacement/psd/seed-{seed}", recall)
     lines = cells_of(contrasts.replacement_table(""))
     assert lines[-2:] == [  # of +1 and +3: t = 12.706, s.e. 1
-        ["linear head, 150 epochs", "R@1", "", "+2.00 (-10.71 to +14.71)"],
-        ["linear head, 150 epochs", "MAP@R", "", "+0.20 (-1.07 to +1.47)"],
+        ["linear head, 150 epochs", "R@1", "", "+2.00 (-10.71 to +14.71)", "", "+1.00 (+1.00 to +1.00)"],
+        ["linear head, 150 epochs", "MAP@R", "", "+0.20 (-1.07 to +1.47)", "", "+0.10 (+0.10 to +0.10)"],
     ]
 
 
@@ -437,3 +439,22 @@ def test_a_control_that_chose_the_settings_of_the_walk_stands_beside_it_too(plac
         ["+10.00 (+10.00 to +10.00)", "+25.00 (-38.53 to +88.53)"],
         ["+1.00 (+1.00 to +1.00)", "+2.50 (-3.85 to +8.85)"],
     ]
+
+
+def test_wrong_labels_are_for_the_rows_that_were_asked_for(monkeypatch, capsys):
+    asked = []
+    monkeypatch.setitem(study.OF_A_REGIME, "noise", lambda regime, rows, given: asked.append((regime, rows)))
+    for given in ([], ["--rows", "balanced"]):
+        monkeypatch.setattr("sys.argv", ["study", "noise", "cub-linear-long", *given])
+        study.main()
+    assert asked == [("cub-linear-long", list(plan.NOISE_ROWS)), ("cub-linear-long", ["balanced"])]
+    monkeypatch.setattr("sys.argv", ["study", "noise", "cub-linear-long", "--rows", "psdd"])
+    with pytest.raises(SystemExit):
+        study.main()
+    assert "no row called psdd; there are ms, psd" in capsys.readouterr().err
+
+
+def test_what_obd_sd_adds_to_the_margin_loss(places):
+    write_rows_of(places, "cub-linear-free", {"ms": (0.9, 0.9), "margin": (0.3, 0.4), "margin+obd-sd": (0.31, 0.43)})
+    write_rows_of(places, "cub-linear-long", {"ms": (0.9, 0.9)})
+    assert cells_of(contrasts.margin_table("")) == [["linear head, all chosen", "+2.00 (-10.71 to +14.71)", "+0.20 (-1.07 to +1.47)"]]
