@@ -15,6 +15,19 @@ from obdsd.parts import suggestion
 from obdsd.spec import Spec
 
 
+class LibraryObjective(Objective):
+    """A loss of the library with whatever it may refuse: its complaint about a batch becomes one line."""
+
+    def forward(self, *batch: Any, **more: Any) -> Any:
+        try:
+            return super().forward(*batch, **more)
+        except InputError:
+            raise
+        except (ValueError, NotImplementedError, AssertionError) as fault:
+            reason = " ".join(str(fault).split()) or type(fault).__name__
+            raise InputError(f"{type(self.loss).__name__} of pytorch-metric-learning: {reason}") from fault
+
+
 def from_pml(loss: nn.Module, miner: nn.Module | None = None, lr: float | None = None) -> Objective:
     """Any loss of pytorch-metric-learning, with any miner; `lr` is for the loss's own parameters (default: the optimiser's).
 
@@ -27,7 +40,7 @@ def from_pml(loss: nn.Module, miner: nn.Module | None = None, lr: float | None =
     if miner is not None and isinstance(loss, losses.CrossBatchMemory):
         raise InputError("miner=… beside CrossBatchMemory would mine the batch, not the memory; use CrossBatchMemory(…, miner=…)")
     proxies = one_a_class if isinstance(loss, (losses.ProxyAnchorLoss, losses.ProxyNCALoss)) else None
-    return Objective(loss, miner, optimiser=None if lr is None else {"lr": lr}, proxies=proxies)
+    return LibraryObjective(loss, miner, optimiser=None if lr is None else {"lr": lr}, proxies=proxies)
 
 
 def pml(name: Spec, miner: Spec | None = None, *, num_classes: int, dim: int, seed: int = 0) -> Objective:

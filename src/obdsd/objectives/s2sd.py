@@ -159,7 +159,7 @@ class S2SDSystem(System):
         return self.objective.parts(rows[:, self.model.dim :], rows[:, : self.model.dim], labels, progress)
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
-        heads = {"params": self.objective.head_parameters(), "lr": lr, "weight_decay": 0.0, "fixed_lr": True}
+        heads = {"params": self.objective.head_parameters(), "lr": lr, "weight_decay": 0.0, "at_base_lr": True}
         return [heads, *self.objective.parameter_groups()]
 
     def current_weight(self, progress: float) -> float:

@@ -17,7 +17,7 @@ from obdsd.data.loading import loader_workers
 from obdsd.data.transforms import Augmented, training_transform
 from obdsd.errors import InputError
 from obdsd.models import Embedder
-from obdsd.settings import TrainOptions
+from obdsd.options import TrainOptions
 
 
 def _leave_ctrl_c_to_the_training(worker: int) -> None:
