@@ -18,7 +18,7 @@ from obdsd.data.collection import Part
 from obdsd.data.embeddings import Rows, parts_as_given
 from obdsd.data.vectors import SUFFIXES
 from obdsd.errors import InputError
-from obdsd.evaluation import Points, Scores, evaluate
+from obdsd.evaluation import Points, Scores, evaluate, metric
 from obdsd.files import check_place, write_json
 from obdsd.options import EvaluateOptions
 
@@ -128,17 +128,13 @@ def _usable(source: str, part: Part, rows: NDArray[np.float32]) -> NDArray[np.fl
 
 def _table(scores: Scores) -> list[str]:
     """A line a score; shares in percent."""
-    shares = {f"Recall@{k}": share for k, share in scores.recall.items()}
-    shares |= {"R-precision": scores.r_precision, "MAP@R": scores.map_at_r}
-    if scores.nmi is not None and scores.ami is not None:
-        shares |= {"NMI": scores.nmi, "AMI": scores.ami}
-    lines = {name: f"{100 * share:8.2f} %" for name, share in shares.items()}
-    lines["density"] = f"{scores.density.ratio:8.4f}    intra {scores.density.intra:.4f} / inter {scores.density.inter:.4f}"
-    if scores.spectral_decay is not None:
-        lines["spectral decay"] = f"{scores.spectral_decay:8.4f}" + (math.isinf(scores.spectral_decay) * "    a direction is not used")
+    shown = {metric(name): value for name, value in scores.values.items() if value is not None}
+    lines = {found.title: f"{found.text(value):>8}{' %' * found.percent}" for found, value in shown.items()}
+    if scores["spectral-decay"] == math.inf:
+        lines["Spectral decay"] += "    a direction is not used"
     lone = f"    {scores.lone_queries:,} more are alone in their class and do not count" if scores.lone_queries else ""
-    lines["queries"] = f"{scores.queries:8,}{lone}"
-    return [f"{name:<14} {text}" for name, text in lines.items()]
+    lines["Queries"] = f"{scores.queries:8,}{lone}"
+    return [f"{name:<24} {text}" for name, text in lines.items()]
 
 
 def _by_class(scores: Scores) -> dict[str, Any]:
@@ -150,9 +146,7 @@ def _by_class(scores: Scores) -> dict[str, Any]:
         "per_class": {
             str(label): {
                 "queries": int(found.queries[i]),
-                "recall": {str(k): float(share[i]) for k, share in found.recall.items()},
-                "r_precision": float(found.r_precision[i]),
-                "map_at_r": float(found.map_at_r[i]),
+                **{name: float(values[i]) for name, values in found.values.items()},
             }
             for i, label in enumerate(found.labels)
         }

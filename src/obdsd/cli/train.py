@@ -33,8 +33,8 @@ def run(options: TrainOptions) -> None:
     print(_line("trained", record["scores"]))
     for name, scores in (record["reference"] or {}).items():
         print(_line(f"{name}, untrained", scores))
-    untrained = max((scores["recall"]["1"] for scores in (record["reference"] or {}).values()), default=0.0)
-    if (lost := untrained - record["scores"]["recall"]["1"]) > 0:
+    untrained = max((scores["recall@1"] for scores in (record["reference"] or {}).values()), default=0.0)
+    if (lost := untrained - record["scores"]["recall@1"]) > 0:
         begun_at_random = options.head != "none" and options.head_init == "random"
         advice = (
             "begin with --head linear --head_init projection"
@@ -49,6 +49,6 @@ def run(options: TrainOptions) -> None:
 
 
 def _line(name: str, scores: Mapping[str, Any]) -> str:
-    recalls = "  ".join(f"R@{k} {100 * value:.2f} %" for k, value in scores["recall"].items())
+    recalls = "  ".join(f"R@{k[7:]} {100 * value:.2f} %" for k, value in scores.items() if k.startswith("recall@"))
     clusters = "" if scores["nmi"] is None else f"  NMI {100 * scores['nmi']:.2f} %"
-    return f"  {name}: {recalls}  MAP@R {100 * scores['map_at_r']:.2f} %{clusters}"
+    return f"  {name}: {recalls}  MAP@R {100 * scores['map@r']:.2f} %{clusters}"

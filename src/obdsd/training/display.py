@@ -103,6 +103,6 @@ def _summary(line: Mapping[str, Any]) -> str:
     words = [_parts(line["loss"]), f"{line['items_per_second']:,.0f}/s"]
     for part in ("validation", "test"):
         if part in line:
-            k, value = next(iter(line[part]["recall"].items()))
-            words.append(f"{part} R@{k} {100 * value:.2f} %")
+            name, value = next(iter(line[part].items()))
+            words.append(f"{part} R@{name.removeprefix('recall@')} {100 * value:.2f} %")
     return ", ".join(words)

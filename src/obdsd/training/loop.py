@@ -240,7 +240,8 @@ class Training:
         return line
 
     def _remember_best(self, scores: Scores) -> None:
-        at, value = self.progress, scores.recall[1]
+        at, value = self.progress, scores["recall@1"]
+        assert value is not None
         at.stale += 1
         if value > at.best:
             at.best, at.best_epoch, at.stale = value, at.epoch, 0

@@ -183,8 +183,7 @@ class RunFolder:
         classes = {
             "labels": [str(label) for label in per_class.labels],
             "queries": per_class.queries.tolist(),
-            "recall": {str(k): np.round(values, 6).tolist() for k, values in per_class.recall.items()},
-            "map_at_r": np.round(per_class.map_at_r, 6).tolist(),
+            **{name: np.round(values, 6).tolist() for name, values in per_class.values.items()},
         }
         self.write("per_class.json", classes)
         self.write(self.result_file.name, record)
