@@ -15,8 +15,7 @@ from obdsd.data.transforms import evaluation_transform
 from obdsd.errors import InputError
 from obdsd.evaluation import Points, Scores, evaluate
 from obdsd.evaluation.embedding import embed
-from obdsd.evaluation.geometry import density, spectral_decay
-from obdsd.evaluation.scores import finite_or_none
+from obdsd.evaluation.scores import geometry
 from obdsd.models import Embedder
 from obdsd.settings import TrainOptions
 from obdsd.training.ranks import Ranks
@@ -51,13 +50,7 @@ class Scoring:
         """Density and spectral decay of the training set by its true labels, as in the paper."""
         part = self.collection["train"]
         rows = self._rows(part)
-
-        def measure() -> dict[str, float | None]:
-            spread, decay = density(rows, part.labels), spectral_decay(rows) if min(rows.shape) > 2 else None
-            found = {"density": spread.ratio, "intra": spread.intra, "inter": spread.inter, "spectral_decay": decay}
-            return {name: finite_or_none(value) for name, value in found.items()}
-
-        return self.ranks.once(measure)
+        return self.ranks.once(lambda: geometry(rows, part.labels))
 
     def reference(self) -> Mapping[str, Scores]:
         """The scored classes by the features that training starts from, and by their PCA to the embeddings' length."""
