@@ -1,6 +1,9 @@
 """Embeddings and labels in, numbers out: retrieval, clusters and the geometry of the embedding space."""
 
-from obdsd.evaluation.points import Points
-from obdsd.evaluation.scores import Scores, evaluate
+from obdsd.errors import explain_missing
+
+with explain_missing():
+    from obdsd.evaluation.points import Points
+    from obdsd.evaluation.scores import Scores, evaluate
 
 __all__ = ["Points", "Scores", "evaluate"]
