@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from obdsd.convert import MISSING, convert
-from obdsd.errors import InputError
+from obdsd.errors import InputError, explain_missing
 from obdsd.spec import Spec
 
 
@@ -64,7 +64,8 @@ class Table:
             raise InputError(f"{self.kind}={name} is not known; {suggestion(name, self._homes)}")
         if isinstance(home, str):
             module, _, attribute = home.partition(":")
-            home = getattr(importlib.import_module(module), attribute)
+            with explain_missing():
+                home = getattr(importlib.import_module(module), attribute)
             self._homes[name] = home
         assert callable(home)
         return home

@@ -6,7 +6,7 @@ import difflib
 from pathlib import Path
 
 from obdsd.data.collection import Collection, Part
-from obdsd.errors import InputError
+from obdsd.errors import InputError, explain_missing
 
 __all__ = ["Collection", "Part", "open_data"]
 
@@ -14,6 +14,7 @@ BENCHMARKS = ("cub200", "cars196", "sop", "inshop")
 KINDS = (*BENCHMARKS, "folder", "manifest", "embeddings", "glyphs")
 
 
+@explain_missing()
 def open_data(source: str, *, seed: int = 0, test_fraction: float = 0.5, allow_incomplete: bool = False) -> Collection:
     """A collection by `name:path` (`cub200:/data/CUB`, `folder:photos`, `manifest:list.csv`, `embeddings:x.npz`), `glyphs`, or the path of
     an embeddings file (`.npz`, `.npy`, `.parquet`). `seed` and `test_fraction` split the classes where no split is given;
