@@ -18,7 +18,7 @@ from obdsd.errors import InputError
 from obdsd.method.checks import refuse
 from obdsd.models import bn_inception
 from obdsd.models.bn_inception import BN_INCEPTION
-from obdsd.options import Preprocessing
+from obdsd.preprocessing import Preprocessing
 
 FEATURES = "features"
 TINY_CONV = "tiny-conv"

@@ -18,7 +18,7 @@ from obdsd.models import backbones, folder
 from obdsd.models.architecture import Architecture, BatchNorm, Head
 from obdsd.models.backbones import FEATURES, TINY_CONV
 from obdsd.models.weights import fit, fit_file, fit_offline, offline_preprocessing
-from obdsd.options import Preprocessing
+from obdsd.preprocessing import Preprocessing
 
 
 class Embedder(nn.Module):

