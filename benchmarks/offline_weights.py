@@ -20,7 +20,7 @@ from torchvision.transforms import v2
 
 from obdsd.evaluation import evaluate
 from obdsd.models import Embedder
-from obdsd.options import Preprocessing
+from obdsd.preprocessing import Preprocessing
 
 RESULT = Path(__file__).parent / "results" / "offline_weights.json"
 SIZE, BATCH = 128, 64

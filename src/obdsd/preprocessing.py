@@ -1,4 +1,4 @@
-"""What a backbone expects of an image. It travels with the weights."""
+"""What a backbone expects of an image. Imports no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing:
-    """(pixel · range/255 - mean) / std on a centre crop.
+    """What a backbone expects of an image: (pixel · range/255 - mean) / std on a centre crop. It travels with the weights.
 
     Args:
         size: Side of the square that the model sees.
