@@ -58,7 +58,7 @@ class Options(ModelOptions):
 def run(options: Options) -> None:
     import numpy as np
 
-    from obdsd.data.vectors import Vectors, write_vectors
+    from obdsd.data.embeddings import Vectors, write_vectors
 
     out = Path(options.out).expanduser()
     check_place(out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -80,8 +81,8 @@ class System(nn.Module):
         self, rows: Float[Tensor, "b c"], labels: Int[Tensor, " b"], taught: TeacherBatch | None, progress: float
     ) -> tuple[Tensor, Tensor]:
         """The base loss, and τ²·(t/T)·λ·KL(the teacher's targets ‖ student)."""
-        distillation = self.distill(rows, taught, progress) if self.asks(progress) else rows.new_zeros(())
-        return self.objective(rows, labels), distillation
+        base = self.objective(rows, labels)
+        return base, self.distill(rows, taught, progress) if self.asks(progress) else torch.zeros_like(base)
 
     def after_step(self, indices: Int[Tensor, " b"], rows: Float[Tensor, "b d"]) -> None:
         """Called after an optimiser step with the items of the batch and the embeddings that they had before it."""

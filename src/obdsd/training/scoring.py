@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
+from torch import nn
 
 from obdsd.data import Collection, Part
-from obdsd.data.embeddings import Rows
-from obdsd.data.loading import loader_workers
+from obdsd.data.collection import loader_workers
 from obdsd.data.transforms import evaluation_transform
 from obdsd.errors import InputError
 from obdsd.evaluation import Points, Scores, evaluate
 from obdsd.evaluation.embedding import embed
 from obdsd.evaluation.scores import geometry
 from obdsd.models import Embedder
-from obdsd.settings import TrainOptions
+from obdsd.options import TrainOptions
 from obdsd.training.ranks import Ranks
 
 
@@ -90,11 +90,11 @@ class Scoring:
 
     def _points(self, rows_of: Callable[[Part], NDArray[np.float32]], name: str) -> Points:
         part = self.collection[name]
-        return Points(rows_of(part), np.asarray(part.class_names)[part.labels], part.groups)
+        return Points(rows_of(part), part.classes, part.groups)
 
     def _scores(self, gallery: Points, query: Points | None = None, *, clusters: bool = False, details: bool = False) -> Scores:
         most = len(gallery.labels) - (query is None)
-        depths = [k for k in self.options.depths if k <= most]  # held-out classes may be few; test classes were checked before
+        depths = [k for k in self.options.ks if k <= most]  # held-out classes may be few; test classes were checked before
         rows, labels, groups = gallery
         return self.ranks.once(lambda: evaluate(rows, labels, depths, query=query, groups=groups, clusters=clusters, details=details))
 
@@ -105,10 +105,10 @@ class Scoring:
 
     def _features(self, part: Part) -> NDArray[np.float32]:
         """Unit rows of what the head is given."""
-        rows = part.items.matrix[part.positions] if isinstance(part.items, Rows) else self.rows_of(self.model.headless(), part)
+        rows = part.matrix() if part.is_rows else self.rows_of(self.model.headless(), part)
         return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
-    def rows_of(self, model: Embedder, part: Part) -> NDArray[np.float32]:
+    def rows_of(self, model: nn.Module, part: Part) -> NDArray[np.float32]:
         """Unit rows of a part by a model, its items as at a test; each rank embeds its share."""
         preprocessing = self.model.preprocessing
         if preprocessing is not None:
