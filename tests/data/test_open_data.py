@@ -6,8 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from obdsd import catalogue
-from obdsd.catalogue import DATA
+from obdsd.catalogue import DATA, register
 from obdsd.data import collect, data_kind, open_data, training_defaults
 from obdsd.data.items import Rows
 from obdsd.errors import InputError
@@ -16,12 +15,11 @@ from tests.data.trees import touch
 X, Y = np.arange(24, dtype=np.float32).reshape(12, 2), np.repeat(["a", "b", "c", "d", "e", "f"], 2)
 
 
-@pytest.fixture
-def register(monkeypatch):
-    """`obdsd.catalogue.register`, undone after the test."""
-    monkeypatch.setattr(DATA, "_homes", dict(DATA._homes))
+@pytest.fixture(autouse=True)
+def own_table(monkeypatch):
+    """The names of the package alone; what a test registers is gone after it."""
+    monkeypatch.setattr(DATA, "_homes", {name: home for name, home in DATA._homes.items() if name not in DATA.from_outside})
     monkeypatch.setattr(DATA, "from_outside", {})
-    return catalogue.register
 
 
 def test_every_name_of_the_table_opens(tmp_path):
@@ -110,7 +108,7 @@ def test_reading_the_settings_needs_no_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_data_set_from_outside_opens_by_its_name(tmp_path, register):
+def test_a_data_set_from_outside_opens_by_its_name(tmp_path):
     @training_defaults(epochs=3)
     def points(path, seed, test_fraction):
         """Points in a text file."""
@@ -131,7 +129,7 @@ def test_a_data_set_from_outside_opens_by_its_name(tmp_path, register):
         open_data("point:x.txt")
 
 
-def test_a_data_set_from_outside_may_need_no_path(register):
+def test_a_data_set_from_outside_may_need_no_path():
     register("data", "built-in", lambda: collect("built-in", Rows(X), Y.tolist()))
     assert open_data("built-in").name == "built-in"
     assert data_kind("built-in") == "built-in"
