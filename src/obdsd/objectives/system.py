@@ -31,9 +31,7 @@ class System(nn.Module):
         distill: How it learns from the teacher.
     """
 
-    def __init__(
-        self, model: Any, objective: nn.Module, teacher: Teacher | None = None, distill: SelfDistillation | None = None
-    ) -> None:
+    def __init__(self, model: Any, objective: nn.Module, teacher: Teacher | None = None, distill: SelfDistillation | None = None) -> None:
         super().__init__()
         self.model = model
         self.objective = objective
@@ -95,7 +93,7 @@ class System(nn.Module):
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         """What is trained beside the model, as optimiser groups; `lr` is the model's learning rate."""
-        return self.objective.parameter_groups()
+        return self.objective.parameter_groups()  # type: ignore[operator]
 
     def current_weight(self, progress: float) -> float:
         """λ times the ramp at this point of the training; 0 where nobody teaches."""

@@ -134,7 +134,14 @@ class Loop:
         if "validation" in scores:
             self._remember_best(scores["validation"]["recall@1"])
         trainer.place = replace(
-            place, epoch=place.epoch + 1, step=0, items=0, sums={}, reading={}, epoch_seconds=0.0, seconds=place.seconds + place.epoch_seconds
+            place,
+            epoch=place.epoch + 1,
+            step=0,
+            items=0,
+            sums={},
+            reading={},
+            epoch_seconds=0.0,
+            seconds=place.seconds + place.epoch_seconds,
         )
         self.folder.append(line)
         self._save()
