@@ -92,7 +92,7 @@ class Table:
 
     def checked(self, text: str | Spec) -> Spec:
         """The canonical form: every setting known, named and of its type; those at their default left out."""
-        spec = Spec.parse(text)
+        spec = Spec.parse(text, self.kind)
         settings = self._given(spec)
         inner = [name for name, value in list(settings.items())[:1] if isinstance(value, Spec)]  # balanced(pairwise)
         return Spec(spec.name, settings, tuple(settings.pop(name) for name in inner))
@@ -124,7 +124,7 @@ class Table:
 
     def build(self, text: str | Spec, **context: Any) -> Any:
         """The part, made with its settings and with what it asks for of the context."""
-        spec = Spec.parse(text)
+        spec = Spec.parse(text, self.kind)
         settings, build = self._given(spec), self.find(spec.name)
         wanted = inspect.signature(build).parameters
         if self.kind in settings:  # a part around a part
@@ -135,10 +135,10 @@ class Table:
             raise InputError(f"{self.kind}={spec}: {fault}") from fault
 
 
-def suggestion(name: str, known: Collection[str]) -> str:
-    """What a mistyped name was meant to be, or all that there is."""
-    close = difflib.get_close_matches(name.lower(), known, n=1)
-    return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+def suggestion(name: object, known: Collection[str], otherwise: str = "") -> str:
+    """What a mistyped name was meant to be; if it is like none, what there is."""
+    close = difflib.get_close_matches(str(name).lower(), known, n=1)
+    return f"did you mean {close[0]}?" if close else otherwise or f"there are {', '.join(known)}"
 
 
 def _sentences(build: Callable[..., Any]) -> dict[str, str]:

@@ -6,10 +6,10 @@ A preset is a loss (`ms`), or a loss and a method (`ms+obd-sd`). A data set brin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from obdsd.catalogue import DATA, TARGETS
+from obdsd.convert import convert
 from obdsd.data import data_kind
 from obdsd.errors import InputError
 from obdsd.options import TrainOptions, as_dict, converted, why_idle
@@ -88,9 +88,17 @@ def resolve(given: Mapping[str, Any]) -> TrainOptions:
     return options
 
 
+def beyond_preset(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a run's configuration what its preset does not say, so that another preset or other data bring their own settings."""
+    if not {"data", "preset"} <= config.keys():
+        return dict(config)
+    usual = as_dict(preset(str(config["preset"]), config["data"]))
+    return {name: value for name, value in config.items() if name in ("data", "preset") or name not in usual or value != usual[name]}
+
+
 def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str, str]]:
     """All options, and what was given but does nothing beside the others, with the reason."""
-    kind, name = data_kind(given["data"]), str(given.get("preset", TrainOptions.preset))
+    kind, name = data_kind(convert("data", str, given["data"])), str(given.get("preset", TrainOptions.preset))
     own = dict(getattr(DATA.find(kind), "training_defaults", {})) if kind in DATA.names else {}
     constants = {**CONSTANTS, **{key: own.pop(key) for key in CONSTANTS if key in own}}
     settings = {**own, **_method_settings(name, kind, constants)}
@@ -99,7 +107,7 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
     wanted = {**settings, **given}
     asked = wanted.pop("omega", None)
     if "targets" in wanted:
-        wanted["targets"] = _with_omega(Spec.parse(wanted["targets"]), asked, constants["omega"])
+        wanted["targets"] = _with_omega(Spec.parse(wanted["targets"], "targets"), asked, constants["omega"])
     options = TrainOptions(**converted(TrainOptions, wanted))
     usual = {**as_dict(TrainOptions(options.data)), **settings}
     idle = {}
@@ -108,6 +116,9 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
             idle[option] = f"{option}={as_dict(options)[option]} does nothing with {why}; leave it out or change {why.partition('=')[0]}"
     if asked is not None and not options.distils:
         idle["omega"] = f"omega={asked} does nothing with teacher=none; leave it out or change teacher"
+    elif asked is not None and not _takes_omega(options.targets):
+        walks = [name for name in TARGETS.names if "omega" in TARGETS.settings(name)]
+        idle["omega"] = f"omega={asked} does nothing with targets={options.targets}; it is a setting of {', '.join(walks)}"
     return options, idle
 
 
@@ -115,10 +126,9 @@ def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict
     """What a preset's loss and method set for data of this kind."""
     loss, _, method = name.partition("+")
     if loss not in LOSSES or method not in METHODS:
-        close = suggestion(name, [*NAMES, *(f"{loss}+{method}" for loss in LOSSES for method in METHODS if method)])
-        if not close.startswith("did"):
-            close = f"it is a loss ({', '.join(LOSSES)}), alone or with a method (+{', +'.join(filter(None, METHODS))})"
-        raise InputError(f"preset={name!r} is not known; {close}")
+        known = [*NAMES, *(f"{loss}+{method}" for loss in LOSSES for method in METHODS if method)]
+        form = f"it is a loss ({', '.join(LOSSES)}), alone or with a method (+{', +'.join(filter(None, METHODS))})"
+        raise InputError(f"preset={name!r} is not known; {suggestion(name, known, form)}")
     found = {**LOSSES[loss], **METHODS[method]}
     for (beginning, where), own in METHODS_ON_DATA.items():
         if where == kind and method.startswith(beginning):
@@ -128,18 +138,17 @@ def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict
 
 def _with_omega(targets: Spec, asked: Any, usual: float) -> Spec:
     """The targets with the ω that was asked for, or with the data's if they need one and have none."""
-    inner = targets.positional[0] if targets.positional and isinstance(targets.positional[0], Spec) else None
-    if "omega" in TARGETS.settings(targets.name):
-        if asked is not None:
-            return Spec(targets.name, {**targets.settings, "omega": asked})
-        return targets if targets.positional or "omega" in targets.settings else targets.with_setting("omega", usual)
-    if targets.name in TARGETS.names and inner is not None:
-        return Spec(targets.name, targets.settings, (_with_omega(inner, asked, usual), *targets.positional[1:]))
-    if asked is not None:
-        known = [name for name in TARGETS.names if "omega" in TARGETS.settings(name)]
-        raise InputError(f"omega={asked} does nothing with targets={targets}; it is a setting of {', '.join(known)}")
-    return targets
+    known = TARGETS.settings(targets.name)
+    first = dict(zip(known, targets.positional, strict=False))
+    if len(targets.positional) > len(known) or first.keys() & targets.settings.keys():
+        return targets  # wrong, and refused where settings are checked
+    named = {**first, **targets.settings}
+    if "omega" in known:
+        named["omega"] = named.get("omega", usual) if asked is None else asked
+    elif "targets" in named:  # targets around targets
+        named["targets"] = _with_omega(Spec.parse(named["targets"], "targets"), asked, usual)
+    return Spec(targets.name, named)
 
 
-def option_names() -> list[str]:
-    return [each.name for each in fields(TrainOptions)]
+def _takes_omega(targets: Spec) -> bool:
+    return "omega" in TARGETS.settings(targets.name) or any(map(_takes_omega, targets.positional))

@@ -30,11 +30,13 @@ class Spec:
         self.name, self.settings, self.positional = name, dict(settings or {}), positional
 
     @classmethod
-    def parse(cls, text: str | Spec) -> Spec:
-        """The part that a text names."""
+    def parse(cls, text: str | Spec, field: str = "part") -> Spec:
+        """The part that a text names; `field` is what messages call it."""
         if isinstance(text, Spec):
             return text
-        parser = _Parser(text)
+        if not isinstance(text, str):
+            raise InputError(f"{field}={text!r} must be a text; write it as margin(beta=0.6, sampling=random)")
+        parser = _Parser(text, field)
         found = parser.value()
         parser.end()
         if found is None:
@@ -80,8 +82,8 @@ def _literal(word: str) -> Any:
 class _Parser:
     """Reads `name(value, setting=value)`, where a value is a number, a text, true, false, none, a list, or a part."""
 
-    def __init__(self, text: str) -> None:
-        self.text, self.place = text, 0
+    def __init__(self, text: str, field: str) -> None:
+        self.text, self.field, self.place = text, field, 0
 
     def value(self) -> Any:
         kind, token = self._next()
@@ -137,4 +139,4 @@ class _Parser:
         return str(found.lastgroup), str(found[str(found.lastgroup)])
 
     def fail(self, what: str) -> Any:
-        raise InputError(f"{self.text!r} {what}; write it as margin(beta=0.6, sampling=random)")
+        raise InputError(f"{self.field}={self.text!r} {what}; write it as margin(beta=0.6, sampling=random)")

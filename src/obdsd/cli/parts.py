@@ -1,7 +1,4 @@
-"""Show what there is: losses, teachers, targets, systems, data sets and metrics, with their settings.
-
-obdsd parts lists all; obdsd parts loss lists one kind.
-"""
+"""List losses, teachers, targets, systems, data sets and metrics, with their settings: obdsd parts, obdsd parts loss."""
 
 from __future__ import annotations
 
@@ -9,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from obdsd.catalogue import TABLES
+from obdsd.convert import MISSING as REQUIRED
 from obdsd.errors import InputError
 from obdsd.options import option
-from obdsd.convert import MISSING as REQUIRED
 from obdsd.parts import Table, suggestion
 
 KINDS = (*TABLES, "metric")
