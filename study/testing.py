@@ -31,7 +31,7 @@ def on_test_classes(regime: str, rows: tuple[str, ...] = tuple(ROWS), seeds: int
 
 
 def noise(regime: str, rows: tuple[str, ...] = NOISE_ROWS, seeds: int = 5, jobs: int = 1) -> None:
-    """The same with more wrong training labels than the regime has."""
+    """Train the rows with the chosen settings and more wrong training labels than the regime has."""
     plan = {
         f"{regime}/noise-{share}/{row}/seed-{seed}": replace(chosen_options(regime, row), seed=seed, label_noise=share)
         for seed in range(min(seeds, 5))
