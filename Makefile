@@ -5,13 +5,14 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 CODE := src tests benchmarks demo study
 
-.PHONY: help demo test test-faults test-package check format bench install chromium
+.PHONY: help demo test test-faults test-package test-study check format bench install chromium
 
 help:
 	@echo "make demo    the method at work on built-in letters: a table and a retrieval, a few minutes on two cores"
 	@echo "make test    build the environment if there is none, then lint, type-check and test"
 	@echo "make test-faults  kill trainings 20 times each and compare their end with one that was left alone"
 	@echo "make test-package  build sdist and wheel, install the wheel into fresh environments and use it"
+	@echo "make test-study  test study/, the experiments behind docs/results.md, and every table against its records"
 	@echo "make check   lint and type-check only"
 	@echo "make format  put the code into its usual form"
 	@echo "make bench   measure speed and memory against peers (writes benchmarks/results/)"
@@ -46,6 +47,9 @@ test-package: install
 
 test-faults: install
 	OBDSD_KILLS=20 $(BIN)/pytest tests/training/test_faults.py -rP --durations=0
+
+test-study: install
+	$(BIN)/pytest study
 
 check: install
 	$(BIN)/ruff check $(CODE)
