@@ -1,0 +1,11 @@
+"""Examples in docstrings are shown as code. Read by mkdocstrings alone (mkdocs.yml)."""
+
+import re
+
+import griffe
+
+
+class Doctests(griffe.Extension):
+    def on_object(self, *, obj, **_):
+        if obj.docstring and not obj.is_alias:
+            obj.docstring.value = re.sub(r"^>>> (?:.+\n?)+", lambda block: f"```pycon\n{block[0].rstrip()}\n```\n", obj.docstring.value, flags=re.MULTILINE)
