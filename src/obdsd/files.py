@@ -9,8 +9,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-import yaml
-
 from obdsd.errors import InputError
 
 
@@ -51,11 +49,20 @@ def write_json(path: Path, content: Any) -> None:
         file.write(f"{text}\n".encode())
 
 
+def to_yaml(content: Any) -> str:
+    """YAML that people read: in the given order, in Unicode."""
+    import yaml
+
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
 def read_mapping(path: Path) -> dict[str, Any]:
-    """A YAML or JSON file of named fields."""
+    """A file of named fields: JSON by its suffix, else YAML."""
+    import yaml
+
     try:
-        content = yaml.safe_load(path.read_bytes())
-    except (yaml.YAMLError, UnicodeError, OSError) as damage:
+        content = json.loads(path.read_bytes()) if path.suffix == ".json" else yaml.safe_load(path.read_bytes())
+    except (yaml.YAMLError, ValueError, OSError) as damage:
         raise InputError(f"{path}: cannot be read ({' '.join(str(damage).split())[:120]}); restore it") from damage
     if not isinstance(content, dict):
         raise InputError(f"{path}: must hold named fields; restore it")

@@ -1,194 +1,311 @@
-"""The options of every command as frozen dataclasses: the command line is made of them. Imports no torch, so that --help is instant."""
+"""The options of a training: the same names in Python, in YAML and on the command line. Imports no torch.
+
+Every option stands here once: its default, its sentence, its limits, and beside what it does nothing.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import PurePath
-from typing import Literal
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cache
+from typing import Any, Literal
 
+from obdsd.catalogue import LOSSES, SYSTEMS, TARGETS, TEACHERS
+from obdsd.convert import convert
 from obdsd.errors import InputError
+from obdsd.parts import suggestion
+from obdsd.spec import Spec
+
+LARGEST = 2**31 - 1  # that every generator takes as a seed
 
 
-@dataclass(frozen=True, kw_only=True)
-class InfoOptions:
-    """Options of `obdsd info`.
+def option(
+    default: Any,
+    sentence: str,
+    group: str = "options",
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    idle: Callable[[Any], str] | None = None,
+    scope: Literal["run", "machine", "command"] = "run",
+    positional: bool = False,
+) -> Any:
+    """A field of an options class.
 
     Args:
-        format: A table for people or JSON for programs and bug reports.
+        default: Its default; `MISSING` if it must be given.
+        sentence: What `--help` says.
+        group: Under which heading `--help` lists it.
+        at_least: The smallest number that is accepted.
+        above: Numbers must be larger than this.
+        below: Numbers must be smaller than this.
+        idle: All options → why this one does nothing beside them, or an empty text.
+        scope: `machine` and `command` options may differ when a run is resumed; `command` options are not kept with it.
+        positional: Whether it stands on the command line without a name.
     """
+    about = {"sentence": sentence, "group": group, "at_least": at_least, "above": above, "below": below, "idle": idle, "scope": scope}
+    about["positional"] = positional
+    return field(default=default, metadata=about, kw_only=not positional)
 
-    format: Literal["table", "json"] = "table"
+
+def check_limits(options: Any) -> None:
+    """Refuse numbers outside the limits of their fields."""
+    for each in fields(options):
+        value, about = getattr(options, each.name), each.metadata
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, bool) or not isinstance(number, (int, float)):
+                continue
+            low, above, below = about["at_least"], about["above"], about["below"]
+            fits = (low is None or number >= low) and (above is None or number > above) and (below is None or number < below)
+            if not fits or not abs(number) < float("inf"):
+                raise InputError(f"{each.name}={_shown(value)} must be {_limits(low, above, below)}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataOptions:
-    """Options of `obdsd data`.
+def _limits(low: float | None, above: float | None, below: float | None) -> str:
+    if below is not None:
+        return f"from {low:g} to less than {below:g}" if low is not None else f"more than {above:g} and less than {below:g}"
+    return f"{low:g} or more" if low is not None else "a number above 0" if above == 0 else "finite"
 
-    Args:
-        action: What to do; `check` reads every item and names what is wrong.
-        data: The collection, NAME:PATH (cub200, cars196, sop, inshop, folder, manifest, embeddings), glyphs, or an embeddings file.
-        split_seed: Splits the classes where the data give no split.
-        test_fraction: Share of the classes that test where the data give no split.
-        allow_incomplete: Accept a benchmark with missing classes or files.
-    """
 
-    action: Literal["check"] = field(kw_only=False)
-    data: str = field(kw_only=False)
-    split_seed: int = 0
-    test_fraction: float = 0.5
-    allow_incomplete: bool = False
+def _shown(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+@cache
+def hints_of(kind: type) -> dict[str, Any]:
+    """The type of each field of an options class."""
+    return typing.get_type_hints(kind)
+
+
+def converted(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that people wrote, brought to the types of an options class; an unknown name gets a suggestion."""
+    hints = hints_of(kind)
+    for name in given:
+        if name not in hints:
+            raise InputError(f"{name}={given[name]!r} is no option here; {suggestion(name, hints)}")
+    return {name: value if hints[name] is Spec else convert(name, hints[name], value) for name, value in given.items()}
+
+
+def as_dict(options: Any) -> dict[str, Any]:
+    """Plain values, ready for YAML and JSON; parts in their written form."""
+    return {each.name: _plain(getattr(options, each.name)) for each in fields(options)}
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Spec) else list(value) if isinstance(value, tuple) else value
+
+
+def _unless(name: str, wanted: str) -> Callable[[Any], str]:
+    """Idle where another option is something else."""
+    return lambda options: "" if str(getattr(options, name)) == wanted else f"{name}={getattr(options, name)}"
+
+
+def _if_features(options: Any) -> str:
+    return "backbone=features" if options.backbone == "features" else ""
+
+
+def _if_nobody_teaches(options: Any) -> str:
+    return "teacher=none" if not options.distils else ""
+
+
+def _if_no_head(options: Any) -> str:
+    return "head=none" if options.head == "none" else ""
+
+
+MAIN, DATA, MODEL, BATCHES = "the ones that matter", "data and labels", "model", "batches and images"
+OPTIMISER, EVALUATION, RUNNING = "optimiser", "evaluation", "machine and files"
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Options of a training. Defaults are the paper's for CUB-200-2011; `obdsd.presets.preset(NAME, DATA)` fills in those of a preset."""
+
+    data: str = option(
+        MISSING, "The collection: NAME:PATH (cub200, cars196, sop, inshop, folder, manifest), glyphs, or an embeddings file.",
+        MAIN, positional=True,
+    )  # fmt: skip
+    preset: str = option(
+        "ms+obd-sd", "Settings by name: a loss (ms, margin, proxy-anchor, …), alone or with a method (+psd, +obd-sd, +bar, …).", MAIN
+    )
+    loss: Spec = option("multi-similarity", "The base loss, with its settings: margin(beta=0.6).", MAIN)
+    teacher: Spec = option("previous-epoch", "Who teaches; previous-epoch is PSD and OBD-SD, none is the plain loss.", MAIN)
+    targets: Spec = option(
+        "batch-diffusion(omega=0.3)", "What is taught; pairwise is PSD, batch-diffusion is OBD-SD.", MAIN, idle=_if_nobody_teaches
+    )
+    weight: float = option(1000.0, "Final weight of the distillation (λ).", MAIN, at_least=0, idle=_if_nobody_teaches)
+    temperature: float = option(1.0, "Temperature of the distillation (τ).", MAIN, above=0, idle=_if_nobody_teaches)
+    epochs: int = option(150, "Length of the training.", MAIN, at_least=1)
+    batch_size: int = option(112, "Items in a batch, which is also the manifold of the diffusion.", MAIN, at_least=1)
+    lr: float = option(1e-5, "Learning rate.", MAIN, above=0)
+    seed: int = option(0, "Seed of everything random; the same seed gives the same run.", MAIN, at_least=0, below=LARGEST)
+    out: str | None = option(None, "Folder of the run; default runs/DATA-PRESET-SEED.", MAIN, scope="machine")
+    resume: bool = option(False, "Go on with the run in that folder, from its last checkpoint.", MAIN, scope="command")
+
+    system: Spec = option("standard", "How loss and teacher are put together; s2sd adds wider heads that teach.", "method")
+    ramp: Literal["linear", "constant"] = option(
+        "linear", "Whether the weight grows linearly with the epochs or is constant.", "method", idle=_if_nobody_teaches
+    )
+
+    split_seed: int = option(0, "Splits the classes where the data give no split.", DATA, at_least=0, below=LARGEST)
+    test_fraction: float = option(0.5, "Share of the classes that test where the data give no split.", DATA)
+    allow_incomplete: bool = option(False, "Accept a benchmark with missing classes or files.", DATA)
+    supervision: Literal["labels", "none"] = option(
+        "labels", "What makes two images alike: their labels, or with none being two views of one image.", DATA
+    )
+    label_noise: float = option(0.0, "Share of training labels that are replaced by a wrong one, for experiments.", DATA, at_least=0, below=1)
+
+    backbone: str = option(
+        "resnet50.tv_in1k",
+        "A name of timm (with the tag of its weights, as .tv_in1k), bn-inception, tiny-conv, or features for embeddings.",
+        MODEL,
+    )
+    pretrained: str | None = option(
+        None, "Weights to begin with: imagenet (downloaded), offline (in a pip package), none, or a file.", MODEL, idle=_if_features
+    )
+    pooling: Literal["avg", "avg+max", "token"] = option("avg", "How local features become one row.", MODEL, idle=_if_features)
+    head: Literal["linear", "two-layer", "none"] = option("linear", "The layers on the pooled features.", MODEL)
+    hidden: int | None = option(None, "Width of a two-layer head between its layers; default that of the features.", MODEL, at_least=1)
+    head_init: Literal["random", "projection"] = option(
+        "random", "Whether a linear head begins at random or as the projection that keeps most of the features.", MODEL
+    )
+    dim: int | None = option(None, "Length of the embeddings; default 128, or that of the features without a head.", MODEL, at_least=1)
+    batchnorm: Literal["frozen", "train"] | None = option(
+        None, "Whether BatchNorm keeps its statistics; default frozen with pretrained weights, else train.", MODEL, idle=_if_features
+    )
+    size: int | None = option(None, "Side of the images, if not the backbone's own.", MODEL, at_least=1, idle=_if_features)
+
+    per_class: int = option(2, "Items of a class in a batch; views of an image without supervision.", BATCHES)
+    epoch_batches: int = option(0, "Batches in an epoch, to try something out; 0 takes as many as the data fill.", BATCHES, at_least=0)
+    replacement: bool = option(
+        False, "Draw classes and items with replacement, as the published code does.", BATCHES, idle=_unless("supervision", "labels")
+    )
+    crop: float = option(0.08, "The smallest share of an image that a random crop keeps; 1 keeps all.", BATCHES, above=0, idle=_if_features)
+    flip: bool = option(True, "Mirror images at random.", BATCHES, idle=_if_features)
+
+    optimizer: Literal["adam", "adamw", "sgd"] = option("adam", "The optimiser.", OPTIMISER)
+    head_lr: float | None = option(None, "Learning rate of the head, if another.", OPTIMISER, above=0, idle=_if_no_head)
+    objective_lr: float | None = option(None, "Learning rate of the loss's own parameters, if not its usual one.", OPTIMISER, above=0)
+    weight_decay: float = option(4e-4, "Weight decay of the model.", OPTIMISER, at_least=0)
+    momentum: float = option(0.9, "Momentum of SGD.", OPTIMISER, at_least=0, below=1, idle=_unless("optimizer", "sgd"))
+    schedule: Literal["constant", "steps", "cosine"] = option("constant", "How the learning rates change over the epochs.", OPTIMISER)
+    lr_steps: tuple[int, ...] = option((), "Epochs at which schedule=steps multiplies the learning rates, as 200,250.", OPTIMISER, at_least=1)
+    lr_gamma: float = option(
+        0.3, "What schedule=steps multiplies them by.", OPTIMISER, above=0, idle=_unless("schedule", "steps")
+    )
+    warmup_epochs: int = option(0, "Epochs over which the learning rates rise from 0.", OPTIMISER, at_least=0)
+    head_only_epochs: int = option(0, "First epochs in which the backbone stands still.", OPTIMISER, at_least=0)
+    clip: float = option(0.0, "Largest norm of the gradient; 0 does not clip.", OPTIMISER, at_least=0)
+    micro_batch: int = option(
+        0, "Items that go through the model at once, for batches larger than memory; the gradient is that of the whole batch.",
+        OPTIMISER, at_least=0,
+    )  # fmt: skip
+
+    val_fraction: float = option(0.0, "Share of the training classes that is held out to choose by.", EVALUATION, at_least=0, below=1)
+    val_fold: str | None = option(None, "Hold out the i-th of k parts of the training classes instead, as 0/5.", EVALUATION)
+    evaluate_every: int = option(10, "Epochs between evaluations on held-out classes; 0 only at the end.", EVALUATION, at_least=0)
+    test_every: int = option(
+        0, "Epochs between evaluations on test classes, for curves only; nothing is ever chosen by them.", EVALUATION, at_least=0
+    )
+    patience: int = option(
+        0, "Evaluations without improvement on held-out classes after which training stops; 0 never stops early.", EVALUATION, at_least=0
+    )
+    select: Literal["last", "best"] = option("last", "Which epoch's model is kept: the last, or the best on held-out classes.", EVALUATION)
+    score: Literal["test", "validation"] = option(
+        "test", "What the finished model is scored on; validation leaves the test classes unread, for a search of settings.", EVALUATION
+    )
+    ks: tuple[int, ...] = option((1, 2, 4, 8), "Depths of Recall@K, as 1,2,4,8.", EVALUATION, at_least=1)
+    reference: bool = option(True, "Also score the untrained features and their PCA, where there is something pretrained.", EVALUATION)
+
+    device: str = option("auto", "cpu, cuda, mps or auto, which takes an accelerator if there is one.", RUNNING, scope="machine")
+    workers: int | None = option(
+        None, "Processes that load images; default 0 for embeddings and glyphs, else one a core, at most 8.",
+        RUNNING, at_least=0, scope="machine",
+    )  # fmt: skip
+    precision: Literal["32", "bf16", "16"] = option("32", "Precision of the model's forward pass.", RUNNING)
+    channels_last: bool = option(False, "Store images with channels last, which is faster on some devices.", RUNNING, idle=_if_features)
+    compile: bool = option(False, "Compile the model with torch.compile.", RUNNING)
+    checkpoint_minutes: float = option(
+        10.0, "Minutes between checkpoints inside an epoch; 0 writes them at its end only.", RUNNING, at_least=0, scope="machine"
+    )
+    checkpoint_steps: int = option(
+        0, "Also write a checkpoint after so many steps; 0 does not.", RUNNING, at_least=0, scope="machine"
+    )
+    logger: Literal["tensorboard", "wandb", "mlflow"] | None = option(
+        None, "Also log to tensorboard, wandb or mlflow (pip install the one you want).", RUNNING, scope="machine"
+    )
+    report: bool = option(True, "Write report.html into the folder at the end.", RUNNING, scope="command")
 
     def __post_init__(self) -> None:
-        _check_at_least(self, split_seed=0)
+        for name, table in (("loss", LOSSES), ("teacher", TEACHERS), ("targets", TARGETS), ("system", SYSTEMS)):
+            object.__setattr__(self, name, table.checked(getattr(self, name)))
+        check_limits(self)
+        object.__setattr__(self, "ks", tuple(sorted({1, *self.ks})))
+        if self.crop > 1:
+            raise InputError(f"crop={self.crop} must be 1 or less; 1 keeps the whole image")
+        self._check_together()
 
-
-@dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """How a model goes through a collection.
-
-    Args:
-        batch_size: Items at a time.
-        workers: Processes that read items beside this one; default one a core, at most 8, for image files.
-        device: Where the model runs, such as cpu or cuda:0; auto takes the accelerator if there is one.
-        split_seed: Splits the classes where the data give no split; default that of the run, else 0.
-        test_fraction: Share of the classes that test where the data give no split; default that of the run, else 0.5.
-        allow_incomplete: Accept a benchmark with missing classes or files.
-    """
-
-    batch_size: int = 128
-    workers: int | None = None
-    device: str = "auto"
-    split_seed: int | None = None
-    test_fraction: float | None = None
-    allow_incomplete: bool = False
-
-    def __post_init__(self) -> None:
-        _check_at_least(self, batch_size=1, workers=0, split_seed=0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EmbedOptions(ModelOptions):
-    """Options of `obdsd embed`.
-
-    Args:
-        model: A model folder, a run folder, or BACKBONE:WEIGHTS such as tf_efficientnet_lite0:offline or resnet50:weights.pth.
-        data: The collection, as for `obdsd data`.
-        out: The file to write, of suffix .parquet or .npz.
-        part: Which items; all of them in the order of the data, or one part.
-    """
-
-    model: str = field(kw_only=False)
-    data: str = field(kw_only=False)
-    out: str
-    part: Literal["all", "train", "val", "test", "query", "gallery"] = "all"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_suffix(self.out, (".parquet", ".npz"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(ModelOptions):
-    """Options of `obdsd evaluate`.
-
-    Args:
-        model: A model folder, a run folder, BACKBONE:WEIGHTS such as tf_efficientnet_lite0:offline, or an embeddings file alone.
-        data: The collection, as for `obdsd data`; left out for an embeddings file alone.
-        ks: The depths of Recall@K, with commas between.
-        seed: Of k-means.
-        restarts: Starts of k-means, of which the best by its own objective counts.
-        clusters: Whether to cluster for NMI and AMI, which takes long with thousands of classes.
-        part: Which items; test stands for query and gallery where the data have these.
-        out: A .json file for the scores, with the options and versions that made them.
-        per_class: Adds the scores of each class to the JSON file.
-    """
-
-    model: str = field(kw_only=False)
-    data: str | None = field(kw_only=False, default=None)
-    ks: str = "1,2,4,8"
-    seed: int = 0
-    restarts: int = 1
-    clusters: bool = True
-    part: Literal["test", "train", "val"] = "test"
-    out: str | None = None
-    per_class: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_at_least(self, seed=0, restarts=1)
-        if not all(word.strip().isdecimal() and int(word) for word in self.ks.split(",")):
-            raise InputError(f"ks={self.ks!r} must be whole numbers above 0 with commas between; try 1,2,4,8")
-        if self.out is not None:
-            _check_suffix(self.out, (".json",))
-        elif self.per_class:
-            raise InputError("per_class=true needs a JSON file to go to; add --out scores.json")
+    def _check_together(self) -> None:
+        """Options that do not go together."""
+        _require((self.schedule == "steps") == bool(self.lr_steps), self, "lr_steps", f"and schedule={self.schedule} must go together")
+        _require(not (self.val_fraction and self.val_fold), self, "val_fold", "and val_fraction are two ways; give one")
+        reads = self.score == "validation" and self.test_every
+        _require(not reads, self, "test_every", "reads the test classes, score=validation does not; leave one of them out")
+        chooses = self.select == "best" or self.patience > 0
+        _require(not chooses or 1 <= self.evaluate_every <= self.epochs, self, "evaluate_every", "leaves nothing to choose from; try 1")
+        _require(not (self.head == "none" and self.head_only_epochs), self, "head_only_epochs", "needs a head; use head=linear")
+        _require(self.head_init == "random" or self.head == "linear", self, "head_init", f"needs head=linear, not {self.head}")
+        noisy = self.supervision == "none" and self.label_noise
+        _require(not noisy, self, "label_noise", "has no labels to spoil without supervision; leave it out")
+        taught = self.distils and self.preset != "" and "+" not in self.preset
+        remedy = f'from Python use obdsd.presets.preset("{self.preset}", data); with a teacher name a preset such as {self.preset}+psd'
+        _require(not taught, self, "preset", f"is the plain loss, but teacher={self.teacher} would teach; {remedy}")
+        _ = self.fold
 
     @property
-    def depths(self) -> tuple[int, ...]:
-        """`ks` as numbers."""
-        return tuple(int(word) for word in self.ks.split(","))
+    def distils(self) -> bool:
+        """Whether anything is taught beside the labels."""
+        return self.teacher.name != "none" or self.system.name != "standard"
+
+    @property
+    def needs_held_out_classes(self) -> str | None:
+        """The option that cannot do without them, if there is one."""
+        wanted = {"select": self.select == "best", "patience": self.patience > 0, "score": self.score == "validation"}
+        return next((name for name, wants in wanted.items() if wants), None)
+
+    @property
+    def fold(self) -> tuple[int, int] | None:
+        """`val_fold` as (i, k)."""
+        if self.val_fold is None:
+            return None
+        i, slash, k = self.val_fold.partition("/")
+        whole = bool(slash) and i.isdecimal() and k.isdecimal()
+        _require(whole and int(i) < int(k) and int(k) >= 2, self, "val_fold", "must be I/K with I from 0 to K-1, as 0/5")
+        return int(i), int(k)
+
+    def replace(self, **changes: Any) -> TrainOptions:
+        """A copy with other values."""
+        return replace(self, **changes)
+
+    def kept(self) -> dict[str, Any]:
+        """What a run's config.yaml holds."""
+        return {name: value for name, value in as_dict(self).items() if _SCOPES[name] != "command"}
+
+    def identity(self) -> dict[str, Any]:
+        """What tells a run from others: everything that changes its numbers."""
+        return {name: value for name, value in as_dict(self).items() if _SCOPES[name] == "run"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportOptions:
-    """Options of `obdsd report`.
-
-    Args:
-        runs: Folders of finished runs, which are shown side by side, the first as the baseline; or the folder of a comparison.
-        out: The page to write, of suffix .html.
-        map: How the embedding map is drawn; umap needs pip install umap-learn.
-        points: What is on the map, the scored classes or the first 20 training classes as in the paper.
-        queries: A text file of item names, one a line, that the gallery shows first.
-        pictures: The images that an embeddings file was made of, as a collection whose items have the same names, such as
-            cub200:PATH or glyphs; default the data's own images, if they are images.
-        seed: Of the map, of the crops that search, and of the classes left out where there are too many for a page.
-        device: Where the models run, such as cpu or cuda:0; auto takes the accelerator if there is one.
-    """
-
-    runs: list[str] = field(kw_only=False)
-    out: str = "report.html"
-    map: Literal["tsne", "umap"] = "tsne"
-    points: Literal["test", "train"] = "test"
-    queries: str | None = None
-    pictures: str | None = None
-    seed: int = 0
-    device: str = "auto"
-
-    def __post_init__(self) -> None:
-        _check_suffix(self.out, (".html",))
-        _check_at_least(self, seed=0)
+_SCOPES = {each.name: each.metadata["scope"] for each in fields(TrainOptions)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Preprocessing:
-    """What a backbone expects of an image: (pixel · range/255 - mean) / std on a centre crop; it travels with the weights.
-
-    Args:
-        size: Side of the square that the model sees.
-        resize: Length of the shorter side before the centre crop.
-        mean: Subtracted from each channel, in the units of `range`.
-        std: Divides each channel, in the units of `range`.
-        channels: Order of the channels.
-        range: Pixels run from 0 to this before mean and std.
-        interpolation: How images are resized.
-    """
-
-    size: int = 224
-    resize: int = 256
-    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
-    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
-    channels: Literal["rgb", "bgr"] = "rgb"
-    range: float = 1.0
-    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+def why_idle(options: TrainOptions, name: str) -> str:
+    """Why an option does nothing beside the others; an empty text if it acts."""
+    idle = next(each.metadata["idle"] for each in fields(options) if each.name == name)
+    return "" if idle is None else idle(options)
 
 
-def _check_suffix(out: str, suffixes: tuple[str, ...]) -> None:
-    if PurePath(out).suffix.lower() not in suffixes:
-        raise InputError(f"out={out!r} must end in {' or '.join(suffixes)}; rename it")
-
-
-def _check_at_least(options: object, **least: int) -> None:
-    for name, bound in least.items():
-        value = getattr(options, name)
-        if value is not None and not bound <= value < 2**31:
-            raise InputError(f"{name}={value} must be a whole number from {bound} to {2**31 - 1}; try {bound or 1}")
+def _require(ok: bool, options: object, name: str, rule: str) -> None:
+    if not ok:
+        raise InputError(f"{name}={_shown(getattr(options, name))} {rule}")

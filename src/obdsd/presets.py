@@ -1,183 +1,145 @@
-"""Settings by name: the paper's, for its benchmarks, and what fits data of other kinds. Imports no torch."""
+"""Settings by name: the paper's, for its benchmarks, and what fits data of other kinds. Imports no torch.
+
+A preset is a loss (`ms`), or a loss and a method (`ms+obd-sd`). A data set brings settings of its own (`training_defaults` of its loader).
+"""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
+from obdsd.catalogue import DATA, TARGETS
+from obdsd.data import data_kind
 from obdsd.errors import InputError
-from obdsd.settings import PROXY_LOSSES, CompareOptions, Settings, TrainOptions
+from obdsd.options import TrainOptions, as_dict, converted, why_idle
+from obdsd.parts import suggestion
+from obdsd.spec import Spec
 
 LOSSES: dict[str, dict[str, Any]] = {
     "ms": {"loss": "multi-similarity"},
-    "margin": {"loss": "margin", "sampling": "distance"},
+    "margin": {"loss": "margin"},
     "r-margin": {"loss": "r-margin"},
     "proxy-anchor": {"loss": "proxy-anchor"},
     "proxy-nca": {"loss": "proxy-nca"},
     "soft-triple": {"loss": "soft-triple"},
     "nt-xent": {"loss": "nt-xent", "supervision": "none"},
 }
+PREVIOUS = {"teacher": "previous-epoch"}
 BORN_AGAIN = {"teacher": "born-again", "ramp": "constant", "weight": 100.0}
-HEADS = {"teacher": "heads", "ramp": "constant", "weight": 50.0}
-METHODS: dict[str, dict[str, Any]] = {
+HEADS = {"teacher": "none", "ramp": "constant", "weight": 50.0, "targets": "pairwise"}
+WALK = {"targets": "batch-diffusion(omega={omega})"}
+METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
     "": {"teacher": "none"},
-    "psd": {"teacher": "previous-epoch", "targets": "pairwise"},
-    "psd-balanced": {"teacher": "previous-epoch", "targets": "pairwise", "balanced": True},  # not the paper's: docs/results.md
-    "psd-constant": {"teacher": "previous-epoch", "targets": "pairwise", "ramp": "constant"},
-    "obd-sd": {"teacher": "previous-epoch", "targets": "batch-diffusion", "form": "symmetric"},
-    "obd-sd-softmax": {"teacher": "previous-epoch", "targets": "batch-diffusion", "form": "softmax"},
-    "anchor": {  # not the paper's: docs/results.md
-        "teacher": "features",
-        "targets": "pairwise",
-        "ramp": "constant",
-        "temperature": 0.2,
-        "weight": 100.0,
-    },
-    "mean-mix": {"teacher": "previous-epoch", "targets": "mean-mix"},
-    "uniform-mix": {"teacher": "previous-epoch", "targets": "uniform-mix"},
+    "psd": {**PREVIOUS, "targets": "pairwise"},
+    "psd-balanced": {**PREVIOUS, "targets": "balanced(pairwise)"},  # not the paper's: docs/results.md
+    "psd-constant": {**PREVIOUS, "targets": "pairwise", "ramp": "constant"},
+    "obd-sd": {**PREVIOUS, **WALK},
+    "obd-sd-softmax": {**PREVIOUS, "targets": "batch-diffusion(omega={omega}, form=softmax, walk_temperature={walk_temperature})"},
+    "anchor": {"teacher": "features", "targets": "pairwise", "ramp": "constant", "temperature": 0.2, "weight": 100.0},  # nor is this
+    "mean-mix": {**PREVIOUS, "targets": "mean-mix(omega={omega})"},
+    "uniform-mix": {**PREVIOUS, "targets": "uniform-mix(omega={omega})"},
     "bar": {**BORN_AGAIN, "targets": "pairwise"},
-    "bar+obdp": {**BORN_AGAIN, "targets": "batch-diffusion", "form": "symmetric"},
-    "s2sd-dsd": {**HEADS, "heads": "2048", "targets": "pairwise"},
-    "s2sd-msd": {**HEADS, "targets": "pairwise"},
-    "s2sd-msdf": {**HEADS, "targets": "pairwise", "feature_weight": 50.0},
-    "s2sd-dsd+obdp": {**HEADS, "heads": "2048", "targets": "batch-diffusion", "form": "symmetric"},
-    "s2sd-msd+obdp": {**HEADS, "targets": "batch-diffusion", "form": "symmetric"},
-    "s2sd-msdf+obdp": {**HEADS, "targets": "batch-diffusion", "form": "symmetric", "feature_weight": 50.0},
-    "global": {"teacher": "previous-epoch", "targets": "global-diffusion"},
-    "proxy-diffusion": {"teacher": "previous-epoch", "targets": "proxy-diffusion"},
+    "bar+obdp": {**BORN_AGAIN, **WALK},
+    "s2sd-dsd": {**HEADS, "system": "s2sd(widths=[2048], pooling={pooling})"},
+    "s2sd-msd": {**HEADS, "system": "s2sd(pooling={pooling})"},
+    "s2sd-msdf": {**HEADS, "system": "s2sd(pooling={pooling}, feature_weight={feature_weight})"},
+    "s2sd-dsd+obdp": {**HEADS, **WALK, "system": "s2sd(widths=[2048], pooling={pooling})"},
+    "s2sd-msd+obdp": {**HEADS, **WALK, "system": "s2sd(pooling={pooling})"},
+    "s2sd-msdf+obdp": {**HEADS, **WALK, "system": "s2sd(pooling={pooling}, feature_weight={feature_weight})"},
+    "global": {**PREVIOUS, "targets": "global-diffusion(omega={omega})"},
+    "proxy-diffusion": {**PREVIOUS, "targets": "proxy-diffusion(omega={omega})"},
 }
-"""`mean-mix` and `uniform-mix` are controls: what the walk does without its graph. (The third, a flatter teacher, is `targets=pairwise
-scale=1-omega`.)"""
+"""`mean-mix` and `uniform-mix` are controls: what the walk does without its graph. The third, a flatter teacher, is
+`--targets "pairwise(scale=0.7)"`."""
+
+CONSTANTS: dict[str, Any] = {"omega": 0.3, "walk_temperature": 1.0, "pooling": "avg+max", "feature_weight": 50.0}
+"""What a data set may set for the parts of a method; the paper's for CUB-200-2011."""
 
 METHODS_ON_DATA: dict[tuple[str, str], dict[str, Any]] = {  # where a method's own setting depends on the data
     ("bar", "cars196"): {"weight": 50.0},
-    ("s2sd", "sop"): {"heads_pooling": "avg"},
-    ("s2sd", "inshop"): {"heads_pooling": "avg"},
-    ("s2sd-msdf", "sop"): {"feature_weight": 5.0},
-    ("s2sd-msdf", "inshop"): {"feature_weight": 5.0},
     ("obd-sd", "embeddings"): {"weight": 1.0},
     ("mean-mix", "embeddings"): {"weight": 1.0},
     ("uniform-mix", "embeddings"): {"weight": 1.0},
 }
-"""By the beginning of the method's name and the kind of the data; of embeddings what does well on held-out classes of
+"""By the beginning of the method's name and the kind of the data; for embeddings, what does well on held-out classes of
 two data sets (docs/results.md)."""
 
-NAMES = [
-    loss + (f"+{method}" if method else "")
-    for loss, settings in LOSSES.items()
-    for method in METHODS
-    if method != "proxy-diffusion" or settings["loss"] in PROXY_LOSSES
-]
-
-SETTINGS = {field.name for field in fields(Settings)}
-IDLE: list[tuple[str, Any, tuple[str, ...]]] = [  # an option, a value of it (or "not " and one), and what then does nothing
-    (
-        "teacher",
-        "none",
-        ("weight", "temperature", "ramp", "balanced", "targets", "omega", "form", "walk_temperature", "scale", "neighbours"),
-    ),
-    ("teacher", "not ema", ("ema_decay",)),
-    ("teacher", "not heads", ("heads", "heads_pooling", "feature_weight", "feature_from")),
-    ("feature_weight", 0.0, ("feature_from",)),
-    ("targets", "not global-diffusion", ("neighbours", "affinity_power")),
-    ("targets", "not pairwise", ("scale",)),
-    ("targets", "not batch-diffusion", ("form", "walk_temperature")),
-    ("targets", "pairwise", ("omega",)),
-    ("form", "symmetric", ("walk_temperature",)),
-    ("loss", "not margin", ("sampling",)),
-    ("loss", "multi-similarity", ("objective_lr",)),
-    ("loss", "nt-xent", ("objective_lr",)),
-    ("head", "none", ("head_lr",)),
-    ("supervision", "none", ("replacement",)),
-    ("optimizer", "not sgd", ("momentum",)),
-    ("schedule", "not steps", ("lr_gamma",)),
-    ("backbone", "features", ("crop", "flip", "size", "pooling", "weights", "channels_last", "batchnorm", "heads_pooling")),
-]
-
-DATA: dict[str, dict[str, Any]] = {
-    "cub200": {"epochs": 150, "weight": 1000.0, "omega": 0.3, "walk_temperature": 1.0},
-    "cars196": {"epochs": 150, "weight": 75.0, "omega": 0.99, "walk_temperature": 1.0},
-    "sop": {"epochs": 100, "weight": 100.0, "omega": 0.5, "walk_temperature": 0.005, "ks": "1,10,100"},
-    "inshop": {"epochs": 100, "weight": 100.0, "omega": 0.5, "walk_temperature": 0.005, "ks": "1,10,20,30"},  # SOP's: the paper has none
-    "glyphs": {"epochs": 20, "backbone": "tiny-conv", "lr": 1e-3, "crop": 0.7, "flip": False, "weight": 1.0},
-    "embeddings": {"epochs": 40, "backbone": "features", "head_init": "projection", "lr": 1e-4, "weight": 100.0},
-}
+NAMES = [*LOSSES, *(f"ms+{method}" for method in METHODS if method and method != "proxy-diffusion"), "proxy-anchor+proxy-diffusion"]
+"""The presets that are listed; any other loss goes with any method too."""
 
 
 def preset(name: str, data: str, **changes: Any) -> TrainOptions:
-    """The options of a training on `data` by a preset's name, with changes.
+    """The options of a training on `data` by a preset's name, with changes. `omega=0.5` is short for that setting of the targets.
 
-    >>> preset("ms+obd-sd", "cars196:cars").omega
-    0.99
-    >>> preset("ms", "glyphs", epochs=3).teacher
+    >>> str(preset("ms+obd-sd", "cars196:cars").targets)
+    'batch-diffusion(omega=0.99)'
+    >>> str(preset("ms", "glyphs", epochs=3).teacher)
     'none'
     """
-    known = [field.name for field in fields(TrainOptions)]
-    for option in changes:
-        if option not in known:
-            close = difflib.get_close_matches(option, known, n=1)
-            raise InputError(f"{option}={changes[option]!r} is no option of a training{f'; did you mean {close[0]}?' if close else ''}")
-    return TrainOptions(data, **{"preset": name, **preset_settings(name, data, changes), **changes})
+    return resolve({"data": data, "preset": name, **changes})
 
 
-def preset_settings(name: str, data: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a preset sets for data of this kind beside what is given; all else keeps its default, which is the paper's on CUB-200-2011."""
-    if name not in NAMES:
-        close = difflib.get_close_matches(name.lower(), NAMES, n=1)
-        raise InputError(f"preset={name!r} is not known; {f'did you mean {close[0]}?' if close else 'there are ' + ', '.join(NAMES)}")
+def resolve(given: Mapping[str, Any]) -> TrainOptions:
+    """All options: what was given, over the preset's settings, over the defaults. What would do nothing is refused."""
+    options, idle = resolve_with_idle(given)
+    if idle:
+        raise InputError(next(iter(idle.values())))
+    return options
+
+
+def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str, str]]:
+    """All options, and what was given but does nothing beside the others, with the reason."""
+    kind, name = data_kind(given["data"]), str(given.get("preset", TrainOptions.preset))
+    own = dict(getattr(DATA.find(kind), "training_defaults", {})) if kind in DATA.names else {}
+    constants = {**CONSTANTS, **{key: own.pop(key) for key in CONSTANTS if key in own}}
+    settings = {**own, **_method_settings(name, kind, constants)}
+    if given.get("head", "linear") != "linear":
+        settings.pop("head_init", None)  # no other head can begin as a projection
+    wanted = {**settings, **given}
+    asked = wanted.pop("omega", None)
+    if "targets" in wanted:
+        wanted["targets"] = _with_omega(Spec.parse(wanted["targets"]), asked, constants["omega"])
+    options = TrainOptions(**converted(TrainOptions, wanted))
+    usual = {**as_dict(TrainOptions(options.data)), **settings}
+    idle = {}
+    for option in given:  # what says what holds anyway (a run's own config.yaml) is no mistake
+        if option != "omega" and as_dict(options)[option] != usual[option] and (why := why_idle(options, option)):
+            idle[option] = f"{option}={as_dict(options)[option]} does nothing with {why}; leave it out or change {why.partition('=')[0]}"
+    if asked is not None and not options.distils:
+        idle["omega"] = f"omega={asked} does nothing with teacher=none; leave it out or change teacher"
+    return options, idle
+
+
+def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict[str, Any]:
+    """What a preset's loss and method set for data of this kind."""
     loss, _, method = name.partition("+")
-    kind = data_kind(data)
-    found = {**DATA.get(kind, {}), **LOSSES[loss], **METHODS[method]}
+    if loss not in LOSSES or method not in METHODS:
+        close = suggestion(name, [*NAMES, *(f"{loss}+{method}" for loss in LOSSES for method in METHODS if method)])
+        if not close.startswith("did"):
+            close = f"it is a loss ({', '.join(LOSSES)}), alone or with a method (+{', +'.join(filter(None, METHODS))})"
+        raise InputError(f"preset={name!r} is not known; {close}")
+    found = {**LOSSES[loss], **METHODS[method]}
     for (beginning, where), own in METHODS_ON_DATA.items():
         if where == kind and method.startswith(beginning):
             found |= own
-    if given.get("head", "linear") != "linear":
-        found.pop("head_init", None)  # no other head can begin as a projection
-    return found
+    return {option: value.format(**constants) if option in ("targets", "system") else value for option, value in found.items()}
 
 
-def train_layers(given: dict[str, Any]) -> dict[str, Any]:
-    """What lies between the defaults and what a user of the command line gave: the preset's settings."""
-    settings = preset_settings(given.get("preset", TrainOptions.preset), given["data"], given)
-    if idle := idle_options(given["data"], settings, given):
-        raise InputError(next(iter(idle.values())))
-    return settings
+def _with_omega(targets: Spec, asked: Any, usual: float) -> Spec:
+    """The targets with the ω that was asked for, or with the data's if they need one and have none."""
+    inner = targets.positional[0] if targets.positional and isinstance(targets.positional[0], Spec) else None
+    if "omega" in TARGETS.settings(targets.name):
+        if asked is not None:
+            return Spec(targets.name, {**targets.settings, "omega": asked})
+        return targets if targets.positional or "omega" in targets.settings else targets.with_setting("omega", usual)
+    if targets.name in TARGETS.names and inner is not None:
+        return Spec(targets.name, targets.settings, (_with_omega(inner, asked, usual), *targets.positional[1:]))
+    if asked is not None:
+        known = [name for name in TARGETS.names if "omega" in TARGETS.settings(name)]
+        raise InputError(f"omega={asked} does nothing with targets={targets}; it is a setting of {', '.join(known)}")
+    return targets
 
 
-def idle_options(data: str, settings: dict[str, Any], given: dict[str, Any]) -> dict[str, str]:
-    """What was given but would do nothing beside the other options, and why; not what says what holds anyway (a run's own config.yaml)."""
-    usual = {**asdict(TrainOptions(data)), **settings}
-    counts = {**usual, **given}
-    found: dict[str, str] = {}
-    for other, value, names in IDLE:
-        negated = isinstance(value, str) and value.startswith("not ")
-        idle = counts[other] != value[4:] if negated else counts[other] == value
-        for name in names:
-            if idle and given.get(name, usual[name]) != usual[name]:
-                found.setdefault(name, f"{name}={given[name]} does nothing with {other}={counts[other]}; leave it out or change {other}")
-    return found
-
-
-def configuration(options: TrainOptions | CompareOptions) -> dict[str, Any]:
-    """What a YAML file for --config would hold; of a comparison its own options and what holds for every row."""
-    named = asdict(options)
-    if isinstance(options, TrainOptions):
-        return named
-    return {name: value for name, value in named.items() if name not in SETTINGS and name != "given"} | {
-        name: named[name] for name in options.given
-    }
-
-
-def compare_layers(given: dict[str, Any]) -> dict[str, Any]:
-    """A comparison has a preset for each row; what the user gave holds for all of them."""
-    if given.get("rows") and given.get("presets", CompareOptions.presets) != CompareOptions.presets:
-        raise InputError(f"rows={given['rows']} and presets={given['presets']} are two ways to say what is compared; give one")
-    return {"given": tuple(name for name in given if name in SETTINGS)}
-
-
-def data_kind(data: str) -> str:
-    """`cub200:/data/CUB` → `cub200`; the path of an embeddings file → `embeddings`."""
-    kind, colon, _ = data.partition(":")
-    return "embeddings" if not colon and kind != "glyphs" else kind
+def option_names() -> list[str]:
+    return [each.name for each in fields(TrainOptions)]

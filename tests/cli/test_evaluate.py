@@ -40,13 +40,16 @@ def test_a_file_without_a_split_is_evaluated_whole(obdsd, tmp_path, kind):
     assert scores(tmp_path / "s.json") == expected(result)
     lines = printed.splitlines()
     assert lines[0] == f"{file}: all of 30 items, 6 classes"
-    shares = [result.recall[1], result.recall[10], result.r_precision, result.map_at_r, result.nmi, result.ami]
-    names = ["Recall@1", "Recall@10", "R-precision", "MAP@R", "NMI", "AMI"]
-    assert [line.split() for line in lines[1:7]] == [[name, f"{100 * share:.2f}", "%"] for name, share in zip(names, shares, strict=True)]
-    density = result.density
-    assert lines[7].split() == f"density {density.ratio:.4f} intra {density.intra:.4f} / inter {density.inter:.4f}".split()
-    assert lines[8].split() == ["spectral", "decay", f"{result.spectral_decay:.4f}"]
-    assert lines[9:] == ["queries              30"]
+    titles = {"recall@1": "Recall@1", "recall@10": "Recall@10", "r-precision": "R-precision", "map@r": "MAP@R", "nmi": "NMI", "ami": "AMI"}
+    assert [line.split() for line in lines[1:7]] == [[title, f"{100 * result[name]:.2f}", "%"] for name, title in titles.items()]
+    titles = {
+        "density": "Density",
+        "intra": "Distance inside classes",
+        "inter": "Distance between classes",
+        "spectral-decay": "Spectral decay",
+    }
+    assert [line.split() for line in lines[7:11]] == [[*title.split(), f"{result[name]:.3f}"] for name, title in titles.items()]
+    assert lines[11:] == ["Queries                        30"]
 
 
 def test_a_files_own_split_says_what_is_evaluated(obdsd, tmp_path):
@@ -77,7 +80,7 @@ def test_lone_queries_and_unused_directions_are_told(obdsd, tmp_path):
     printed = obdsd("evaluate", tmp_path / "x.npz", "--out", tmp_path / "s.json")[1]
     assert "inf    a direction is not used\n" in printed
     assert printed.endswith("      30    1 more are alone in their class and do not count\n")
-    assert scores(tmp_path / "s.json")["spectral_decay"] is None
+    assert scores(tmp_path / "s.json")["spectral-decay"] is None
 
 
 def test_the_json_says_what_was_done_and_each_class_on_demand(obdsd, tmp_path):
@@ -91,9 +94,7 @@ def test_the_json_says_what_was_done_and_each_class_on_demand(obdsd, tmp_path):
     assert list(record["per_class"]) == list(found.labels)
     assert record["per_class"]["cat"] == {
         "queries": 5,
-        "recall": {str(k): found.recall[k][2] for k in (1, 2, 4, 8)},
-        "r_precision": found.r_precision[2],
-        "map_at_r": found.map_at_r[2],
+        **{name: found.values[name][2] for name in ("recall@1", "recall@2", "recall@4", "recall@8", "r-precision", "map@r")},
     }
 
 
@@ -122,7 +123,7 @@ def test_glyphs_in_the_same_batches_give_the_very_same(obdsd, tmp_path):
     obdsd("evaluate", tmp_path / "x.parquet", *options, tmp_path / "later.json")
     at_once, later = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("at-once", "later"))
     assert at_once["per_class"] == later["per_class"]
-    assert at_once["scores"]["recall"] == later["scores"]["recall"]
+    assert at_once["scores"]["recall@1"] == later["scores"]["recall@1"]
 
 
 def test_the_seed_of_the_split_is_not_that_of_k_means(obdsd, tmp_path):

@@ -27,7 +27,7 @@ def test_a_report_of_two_runs(trained, tmp_path, capsys):
     assert capsys.readouterr().out == f"report: {page}\n"
     written = page.read_text()
     assert written.startswith("<!")
-    recall = json.loads((trained / "ms+obd-sd" / "result.json").read_text())["scores"]["recall"]["1"]
+    recall = json.loads((trained / "ms+obd-sd" / "result.json").read_text())["scores"]["recall@1"]
     assert f"ms+obd-sd: {100 * recall:.1f} %" in written
     assert 'src="http' not in written
 

@@ -63,7 +63,7 @@ def test_raw_pixels_find_some_but_not_most(collection):
     x = test.items.pixels[test.positions].reshape(len(test), -1).astype(np.float32)
     x -= x.mean(axis=0)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
-    assert 0.15 <= evaluate(x, test.labels, ks=(1,), clusters=False).recall[1] <= 0.30
+    assert 0.15 <= evaluate(x, test.labels, ks=(1,), clusters=False)["recall@1"] <= 0.30
 
 
 def test_no_two_classes_look_alike(collection):

@@ -8,7 +8,7 @@ from obdsd.data.batches import ClassBatches, Draw
 from obdsd.data.collection import collect
 from obdsd.data.images import ImageFiles, read_image
 from obdsd.data.transforms import Augmented, evaluation_transform, training_transform
-from obdsd.options import Preprocessing
+from obdsd.preprocessing import Preprocessing
 
 
 def picture(seed=0, size=(40, 30)) -> Image.Image:

@@ -6,9 +6,9 @@ import numpy as np
 
 
 def metrics(embeddings, labels, ks, query=None, groups=None):
-    """Lists over the queries that count: recall at each k, R-precision, average precision at R."""
+    """By the name of the metric, its values over the queries that count."""
     asked = (embeddings, labels, groups) if query is None else query
-    recall, precision, average = {k: [] for k in ks}, [], []
+    found = {name: [] for name in (*(f"recall@{k}" for k in ks), "r-precision", "map@r")}
     for i in range(len(asked[0])):
         others = []
         for j in range(len(embeddings)):
@@ -21,7 +21,7 @@ def metrics(embeddings, labels, ks, query=None, groups=None):
         if right == 0:
             continue
         for k in ks:
-            recall[k].append(any(hits[:k]))
-        precision.append(sum(hits[:right]) / right)
-        average.append(sum(sum(hits[: n + 1]) / (n + 1) for n in range(right) if hits[n]) / right)
-    return recall, precision, average
+            found[f"recall@{k}"].append(any(hits[:k]))
+        found["r-precision"].append(sum(hits[:right]) / right)
+        found["map@r"].append(sum(sum(hits[: n + 1]) / (n + 1) for n in range(right) if hits[n]) / right)
+    return found

@@ -9,7 +9,9 @@ from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from sklearn.metrics import adjusted_mutual_info_score
 
 from obdsd.errors import InputError
-from obdsd.evaluation import Points, clustering, evaluate, geometry, retrieval
+from obdsd.evaluation import Points, clustering, evaluate, retrieval
+from obdsd.evaluation.geometry import density
+from obdsd.evaluation.scores import geometry
 from tests.evaluation import brute_force
 from tests.oracles import slow
 
@@ -27,11 +29,8 @@ def clustered(count: int, classes: int, dim: int, seed: int) -> tuple[np.ndarray
 
 
 def assert_same(scores, truth):
-    recall, precision, average = truth
-    assert scores.queries == len(precision)
-    assert scores.recall == {k: pytest.approx(np.mean(hits)) for k, hits in recall.items()}
-    assert scores.r_precision == pytest.approx(np.mean(precision))
-    assert scores.map_at_r == pytest.approx(np.mean(average))
+    assert scores.queries == len(truth["map@r"])
+    assert {name: scores[name] for name in truth} == {name: pytest.approx(np.mean(values)) for name, values in truth.items()}
 
 
 @given(st.integers(0, 10**6), st.booleans(), st.booleans())
@@ -52,23 +51,22 @@ def test_hand_numbers_on_a_circle():
     labels = np.array(["a", "a", "b", "b", "a", "b"])
     scores = evaluate(z, labels, ks=(1, 2), clusters=False)
     # 0→1 a | 1→0 a | 2→1 a, 3 b | 3→2 b | 4→3 b, 5 b | 5→4 a, 3 b
-    assert scores.recall == {1: pytest.approx(3 / 6), 2: pytest.approx(5 / 6)}
+    assert (scores["recall@1"], scores["recall@2"]) == (pytest.approx(3 / 6), pytest.approx(5 / 6))
     # R = 2: 0: a b | 1: a b | 2: a b | 3: b a | 4: b b | 5: a b
-    assert scores.r_precision == pytest.approx((1 + 1 + 1 + 1 + 0 + 1) / 2 / 6)
-    assert scores.map_at_r == pytest.approx((1 / 2 + 1 / 2 + 1 / 4 + 1 / 2 + 0 + 1 / 4) / 6)
-    assert scores.spectral_decay is None  # two directions leave none after the two largest
+    assert scores["r-precision"] == pytest.approx((1 + 1 + 1 + 1 + 0 + 1) / 2 / 6)
+    assert scores["map@r"] == pytest.approx((1 / 2 + 1 / 2 + 1 / 4 + 1 / 2 + 0 + 1 / 4) / 6)
+    assert scores["spectral-decay"] is None  # two directions leave none after the two largest
 
 
 def test_equal_to_pytorch_metric_learning():
     z, labels = clustered(1500, 60, 16, seed=0)
-    names = {"precision_at_1": "recall", "r_precision": "r_precision", "mean_average_precision_at_r": "map_at_r"}
+    names = {"precision_at_1": "recall@1", "r_precision": "r-precision", "mean_average_precision_at_r": "map@r"}
     peer = AccuracyCalculator(include=tuple(names), k="max_bin_count", device=torch.device("cpu"))
     theirs = peer.get_accuracy(torch.from_numpy(z), torch.from_numpy(labels))
     ours = evaluate(z, labels)
-    assert 0.3 < ours.recall[1] < 0.95
-    for name, field in names.items():
-        value = ours.recall[1] if field == "recall" else getattr(ours, field)
-        assert value == pytest.approx(theirs[name], abs=1e-6)
+    assert 0.3 < ours["recall@1"] < 0.95
+    for theirs_name, name in names.items():
+        assert ours[name] == pytest.approx(theirs[theirs_name], abs=1e-6)
 
 
 def test_equal_to_pytorch_metric_learning_with_a_separate_gallery():
@@ -76,32 +74,33 @@ def test_equal_to_pytorch_metric_learning_with_a_separate_gallery():
     peer = AccuracyCalculator(include=("r_precision", "mean_average_precision_at_r"), k="max_bin_count", device=torch.device("cpu"))
     theirs = peer.get_accuracy(*map(torch.from_numpy, (z[:300], labels[:300], z[300:], labels[300:])))
     ours = evaluate(z[300:], labels[300:], query=(z[:300], labels[:300]))
-    assert ours.r_precision == pytest.approx(theirs["r_precision"], abs=1e-6)
-    assert ours.map_at_r == pytest.approx(theirs["mean_average_precision_at_r"], abs=1e-6)
+    assert ours["r-precision"] == pytest.approx(theirs["r_precision"], abs=1e-6)
+    assert ours["map@r"] == pytest.approx(theirs["mean_average_precision_at_r"], abs=1e-6)
     assert ours.queries == 300
 
 
 @pytest.mark.parametrize("case", ["metrics0", "metrics1"])
 def test_the_published_codes_numbers(reference, case):
     scores = evaluate(reference[f"{case}/features"], reference[f"{case}/labels"], ks=(1, 2, 4, 8, 10), clusters=False)
-    assert scores.recall == {k: pytest.approx(reference[f"{case}/recall@{k}"].item(), abs=1e-12) for k in scores.recall}
-    assert scores.density.ratio == pytest.approx(reference[f"{case}/dists@intra_over_inter"].item(), rel=1e-5)
-    assert scores.spectral_decay == pytest.approx(reference[f"{case}/rho_spectrum@3"].item(), rel=1e-4)
+    for k in (1, 2, 4, 8, 10):
+        assert scores[f"recall@{k}"] == pytest.approx(reference[f"{case}/recall@{k}"].item(), abs=1e-12)
+    assert scores["density"] == pytest.approx(reference[f"{case}/dists@intra_over_inter"].item(), rel=1e-5)
+    assert scores["spectral-decay"] == pytest.approx(reference[f"{case}/rho_spectrum@3"].item(), rel=1e-4)
 
 
 def test_a_row_never_finds_itself_but_finds_its_copies():
     z = np.repeat(np.eye(4), 2, axis=0)  # four directions, each twice
-    assert evaluate(z, np.repeat(np.arange(4), 2), ks=(1,), clusters=False).recall == {1: 1.0}
-    assert evaluate(z, np.tile(np.arange(4), 2), ks=(1,), clusters=False).recall == {1: 0.0}
+    assert evaluate(z, np.repeat(np.arange(4), 2), ks=(1,), clusters=False)["recall@1"] == 1
+    assert evaluate(z, np.tile(np.arange(4), 2), ks=(1,), clusters=False)["recall@1"] == 0
     alike = np.tile(np.eye(4)[:1], (40, 1))  # all the same: a row's own place in the list is anywhere, or nowhere
-    assert 0 <= evaluate(alike, np.arange(40) % 2, ks=(1,), clusters=False).recall[1] <= 1
+    assert 0 <= evaluate(alike, np.arange(40) % 2, ks=(1,), clusters=False)["recall@1"] <= 1
 
 
 def test_a_query_with_nothing_to_find_does_not_count():
     z, labels = rows(7, 3, seed=2), np.array([0, 0, 1, 1, 1, 2, 3])
     scores = evaluate(z, labels, ks=(1,), details=True, clusters=False)
     assert (scores.queries, scores.lone_queries) == (5, 2)
-    assert scores.per_query.counted.tolist() == [True] * 5 + [False] * 2
+    assert scores.counted.tolist() == [True] * 5 + [False] * 2
     assert scores.per_class.labels.tolist() == [0, 1]
     assert scores.per_class.queries.tolist() == [2, 3]
 
@@ -109,15 +108,14 @@ def test_a_query_with_nothing_to_find_does_not_count():
 def test_details_average_to_the_scores():
     z, labels = clustered(200, 11, 4, seed=3)
     scores = evaluate(z, labels + 100, details=True, clusters=False)
-    for name in ("r_precision", "map_at_r"):
-        queries, classes = getattr(scores.per_query, name), getattr(scores.per_class, name)
-        assert queries.mean() == pytest.approx(getattr(scores, name))
-        assert classes.tolist() == pytest.approx([queries[labels == c].mean() for c in range(11)])
+    assert list(scores.per_query) == ["recall@1", "recall@2", "recall@4", "recall@8", "r-precision", "map@r"]
     assert scores.per_class.labels.tolist() == [100 + c for c in range(11)]
-    for k, value in scores.recall.items():
-        assert scores.per_query.recall[k].mean() == pytest.approx(value)
-        assert np.average(scores.per_class.recall[k], weights=scores.per_class.queries) == pytest.approx(value)
-    assert evaluate(z, labels, clusters=False).per_query is None
+    for name, queries in scores.per_query.items():
+        assert queries.mean() == pytest.approx(scores[name])
+        assert scores.per_class.values[name].tolist() == pytest.approx([queries[labels == c].mean() for c in range(11)])
+        assert np.average(scores.per_class.values[name], weights=scores.per_class.queries) == pytest.approx(scores[name])
+    plain = evaluate(z, labels, clusters=False)
+    assert (plain.counted, plain.per_query, plain.per_class) == (None, None, None)
 
 
 def test_the_same_numbers_for_any_chunk_also_with_ties(monkeypatch):
@@ -127,7 +125,7 @@ def test_the_same_numbers_for_any_chunk_also_with_ties(monkeypatch):
     monkeypatch.setattr(retrieval, "CHUNK_ENTRIES", 1)
     chunked = evaluate(z, labels, seed=5, details=True)
     assert whole.as_dict() == chunked.as_dict()
-    assert (whole.per_query.map_at_r == chunked.per_query.map_at_r).all()
+    assert all((whole.per_query[name] == chunked.per_query[name]).all() for name in whole.per_query)
 
 
 def test_arrays_tensors_lists_text_and_lengths_make_no_difference():
@@ -136,19 +134,19 @@ def test_arrays_tensors_lists_text_and_lengths_make_no_difference():
     assert evaluate(torch.from_numpy(z).requires_grad_(), torch.from_numpy(labels)).as_dict() == expected
     assert evaluate(z.tolist(), [f"class {c}" for c in labels]).as_dict() == expected
     longer = evaluate(z * np.linspace(1, 900, 90)[:, None], labels.astype(float)).as_dict()
-    assert longer["map_at_r"] == pytest.approx(expected["map_at_r"])
+    assert longer["map@r"] == pytest.approx(expected["map@r"])
     assert longer["density"] == pytest.approx(expected["density"], rel=1e-6)
 
 
 def test_clusters_are_seeded_and_perfect_where_classes_are_apart():
     z, labels = clustered(400, 8, 12, seed=7)
     first, again = evaluate(z, labels, seed=3), evaluate(z, labels, seed=3)
-    assert (first.nmi, first.ami) == (again.nmi, again.ami)
-    starts = {evaluate(z, labels, seed=seed).nmi for seed in range(5)}
+    assert first.as_dict() == again.as_dict()
+    starts = {evaluate(z, labels, seed=seed)["nmi"] for seed in range(5)}
     assert len(starts) > 1
     apart = np.eye(5)[np.arange(100) % 5] + 0.01 * rows(100, 5, 0)
     scores = evaluate(apart, np.arange(100) % 5, restarts=10)
-    assert (scores.nmi, scores.ami) == (pytest.approx(1.0), pytest.approx(1.0))
+    assert (scores["nmi"], scores["ami"]) == (pytest.approx(1.0), pytest.approx(1.0))
 
 
 def test_more_restarts_never_worsen_the_objective():
@@ -188,9 +186,9 @@ def test_ami_is_sklearns(seed, classes, clusters):
 def test_clusters_and_geometry_of_query_and_gallery_are_those_of_both():
     z, labels = clustered(120, 6, 5, seed=10)
     apart = evaluate(z[:80], labels[:80], query=Points(z[80:], labels[80:]))
-    both = geometry.density(z, labels)
-    assert (apart.density.intra, apart.density.inter) == (pytest.approx(both.intra), pytest.approx(both.inter))
-    assert apart.nmi == pytest.approx(evaluate(z, labels).nmi, abs=0.05)
+    both = density(z, labels)
+    assert (apart["intra"], apart["inter"]) == (pytest.approx(both.intra), pytest.approx(both.inter))
+    assert apart["nmi"] == pytest.approx(evaluate(z, labels)["nmi"], abs=0.05)
 
 
 def test_progress_is_told():
@@ -218,6 +216,12 @@ BAD = [
     (lambda: evaluate(np.diag([1.0, 1, 0, 0]), LABELS), "2 rows hold only zeros, the first is row 2; remove or recompute them"),
     (lambda: evaluate(np.ones(4), LABELS), r"embeddings of shape \(4,\) and type float64 must be numbers of shape \(items, dim\)"),
     (lambda: evaluate(np.array([["a"]]), [0]), "must be numbers"),
+    (
+        lambda: evaluate(GOOD, LABELS, ks=(1,), clusters=False)["recall@3"],
+        "scores: 'recall@3' was not measured; there are recall@1, r-precision,",
+    ),
+    (lambda: geometry([1.0], [0]), r"embeddings of shape \(1,\) and type float64 must be numbers"),
+    (lambda: geometry(GOOD, [0, 1, 2, 3]), "labels of 4 classes, the largest of 1: density needs 2 classes and a pair in one"),
     (lambda: evaluate(GOOD, LABELS, query=(GOOD,)), r"query of 1 entries must be \(embeddings, labels\)"),
     (lambda: evaluate(GOOD, LABELS, query=(np.eye(3), [0, 0, 1])), "query.embeddings of dim 3 must have the gallery's dim 4"),
     (lambda: evaluate(GOOD, LABELS, query=(GOOD * 0, LABELS)), "query.embeddings: 4 rows hold only zeros"),
@@ -238,5 +242,20 @@ def test_scores_as_json_have_no_infinity():
     flat[10:] = flat[:2]
     flat = np.concatenate([flat, np.zeros((12, 1))], axis=1)  # an eleventh direction that nothing uses
     scores = evaluate(flat, np.arange(12) % 6, ks=(1,))
-    assert scores.spectral_decay == np.inf
-    assert scores.as_dict()["spectral_decay"] is None
+    assert scores["spectral-decay"] == np.inf
+    assert scores.as_dict()["spectral-decay"] is None
+
+
+def test_the_geometry_of_a_training_set_is_that_of_its_scores():
+    z, labels = clustered(90, 6, 5, seed=12)
+    scores = evaluate(z, labels, clusters=False)
+    found = geometry(3 * z, [f"class {c}" for c in labels])
+    assert found == {name: pytest.approx(scores[name], rel=1e-6) for name in ("density", "intra", "inter", "spectral-decay")}
+    alike = np.repeat(np.eye(4), 2, axis=0)
+    assert geometry(alike, np.arange(8) % 2)["density"] is None  # class means agree: infinite
+
+
+def test_without_clusters_none_are_made(monkeypatch):
+    monkeypatch.setattr(clustering, "kmeans", None)
+    scores = evaluate(*clustered(60, 5, 4, seed=13), clusters=False)
+    assert [name for name, value in scores.values.items() if value is None] == ["nmi", "ami"]

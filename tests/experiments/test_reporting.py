@@ -126,7 +126,7 @@ def test_recall_of_classes_is_the_runs_own_and_the_mean_of_what_is_right(content
     labels = np.array([item.label for item in content.items])
     for run in content.runs:
         record = json.loads((Path(run.folder) / "per_class.json").read_text())
-        by_name = dict(zip(record["labels"], record["recall"]["1"], strict=True))
+        by_name = dict(zip(record["labels"], record["recall@1"], strict=True))
         assert list(run.per_class) == [by_name[name] for name in content.classes]
         np.testing.assert_allclose(run.per_class, [run.right[labels == c].mean() for c in range(len(content.classes))], atol=1e-6)
 
@@ -137,7 +137,7 @@ def test_curves_are_those_of_the_metrics_file(content):
         assert run.curves["loss: base"] == [(line["epoch"] + 1, line["loss"]["base"]) for line in lines]
         assert run.curves["density"] == [(line["epoch"] + 1, line["train"]["density"]) for line in lines]
         assert run.curves["distance of class means"] == [(line["epoch"] + 1, line["train"]["inter"]) for line in lines]
-        assert run.curves["spectral decay"] == [(line["epoch"] + 1, line["train"]["spectral_decay"]) for line in lines]
+        assert run.curves["spectral decay"] == [(line["epoch"] + 1, line["train"]["spectral-decay"]) for line in lines]
         shares = [(line["epoch"] + 1, line["distillation"]["gradient_share"]) for line in lines if "distillation" in line]
         assert run.curves.get("share of the distillation in the gradient", []) == shares
 
@@ -147,8 +147,8 @@ def test_held_out_classes_have_their_curve(compared, tmp_path):
     train(options, show=False)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     curves = gather([tmp_path / "run"], device="cpu").runs[0].curves
-    assert curves["Recall@1, held-out classes"] == [(line["epoch"] + 1, line["validation"]["recall"]["1"]) for line in lines]
-    assert curves["Recall@1, test classes (nothing is chosen by them)"] == [(2, lines[1]["test"]["recall"]["1"])]
+    assert curves["Recall@1, held-out classes"] == [(line["epoch"] + 1, line["validation"]["recall@1"]) for line in lines]
+    assert curves["Recall@1, test classes (nothing is chosen by them)"] == [(2, lines[1]["test"]["recall@1"])]
 
 
 def test_histograms_and_shares_are_of_a_whole(content):

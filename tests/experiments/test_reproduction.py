@@ -89,7 +89,7 @@ def test_the_weight_is_the_best_on_held_out_classes(asked):
         results = [json.loads(file.read_text()) for file in folder.glob("*/result.json")]
         assert {result["scored"] for result in results} == {"validation"}
         assert len(results) == 2
-        found[float(folder.name.removeprefix("weight-"))] = np.mean([result["scores"]["recall"]["1"] for result in results])
+        found[float(folder.name.removeprefix("weight-"))] = np.mean([result["scores"]["recall@1"] for result in results])
     assert found.keys() == {10.0, 100.0, 1000.0}
     assert found[chosen.weight] == max(found.values())
     assert not list((asked.out / "search").glob("ms-*"))  # the plain loss has none to choose
@@ -105,9 +105,7 @@ def test_another_tables_weights_do_not_count_for_a_row(asked, tmp_path):
     chosen = next(line.weight for line in before if line.name == "obd-sd")
     with open(copy.out / "results.jsonl", "a") as file:
         for record in [record for record in records(asked.out) if record["row"] == "obd-sd"]:
-            file.write(
-                json.dumps({**record, "options": {**record["options"], "weight": chosen + 1}, "scores": {"recall": {"1": 0.0}}}) + "\n"
-            )
+            file.write(json.dumps({**record, "options": {**record["options"], "weight": chosen + 1}, "scores": {"recall@1": 0.0}}) + "\n")
     assert repr(lines_of(copy)) == repr(before)
     (copy.out / "chosen.json").unlink()
     assert {line.name: line.seeds for line in lines_of(copy)} == {"ms": 2, "psd": 0, "obd-sd": 0}
@@ -136,7 +134,7 @@ def test_the_numbers_are_those_of_the_runs_beside_those_in_print(asked):
     done = records(asked.out)
     ours = {name: [record for record in done if record["row"] == name] for name in ("ms", "psd", "obd-sd")}
     lines = {line.name: line for line in lines_of(asked)}
-    recall = {name: np.array([100 * run["scores"]["recall"]["1"] for run in runs]) for name, runs in ours.items()}
+    recall = {name: np.array([100 * run["scores"]["recall@1"] for run in runs]) for name, runs in ours.items()}
     assert lines["obd-sd"].ours["recall@1"].mean == pytest.approx(recall["obd-sd"].mean())
     assert lines["obd-sd"].ours["density"].mean == pytest.approx(np.mean([run["train"]["density"] for run in ours["obd-sd"]]))
     assert lines["obd-sd"].difference.mean == pytest.approx((recall["obd-sd"] - recall["ms"]).mean())

@@ -17,7 +17,7 @@ from obdsd.data.images import read_image
 from obdsd.data.transforms import evaluation_transform, training_transform
 from obdsd.models import Embedder, bn_inception, open_model
 from obdsd.models.bn_inception import BNInception
-from obdsd.options import Preprocessing
+from obdsd.preprocessing import Preprocessing
 from tests.models.oracle import images
 
 CAFFE = Preprocessing(size=224, resize=256, mean=(104, 117, 128), std=(1, 1, 1), channels="bgr", range=255, interpolation="bilinear")

@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from obdsd import InputError
 from obdsd.method.pooling import pool
 from obdsd.models import Embedder
-from obdsd.options import Preprocessing
+from obdsd.preprocessing import Preprocessing
 from tests.models.oracle import images
 
 SMALL = {

@@ -10,7 +10,7 @@ from torch import nn
 
 from obdsd import InputError
 from obdsd.models import Embedder, weights
-from obdsd.options import Preprocessing
+from obdsd.preprocessing import Preprocessing
 from tests.models import oracle
 
 

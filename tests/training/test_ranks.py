@@ -167,7 +167,7 @@ def test_a_lost_process_ends_the_others_and_the_run_goes_on_with_any_number(feat
     assert read_state(tmp_path / "run" / "checkpoints" / "last.pt")["epoch"] >= first
     result = train(with_changes(options, resume=True), show=False)
     whole = train(with_changes(options, out=tmp_path / "whole"), show=False)
-    assert result.scores.recall[1] == pytest.approx(whole.scores.recall[1], abs=0.05)
+    assert result.scores["recall@1"] == pytest.approx(whole.scores["recall@1"], abs=0.05)
     epochs = [json.loads(line)["epoch"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert epochs == list(range(120))
 

@@ -22,7 +22,7 @@ def test_a_search_never_reads_a_test_class(options, monkeypatch):
     )
     record = train(chosen, show=False).record
     assert record["scored"] == "validation"
-    assert record["scores"]["recall"] == record["validation"]["recall"]
+    assert record["scores"]["recall@1"] == record["validation"]["recall@1"]
     assert set(record["reference"]) == {"frozen features", "their PCA"}
     per_class = json.loads((Path(chosen.out) / "per_class.json").read_text())
     assert set(per_class["labels"]) == set(collection["val"].class_names)
@@ -56,7 +56,7 @@ def test_query_and_gallery(options, features, tmp_path, separate):
         z = Embedder.load(Path(chosen.out) / "model")(torch.from_numpy(rows)).numpy()
     asks, asked = (split == "query", split == "gallery") if separate else (labels >= 15, labels >= 15)
     query = (z[asks], labels[asks]) if separate else None
-    assert record["scores"]["recall"]["1"] == pytest.approx(evaluate(z[asked], labels[asked], query=query, clusters=False).recall[1])
+    assert record["scores"]["recall@1"] == pytest.approx(evaluate(z[asked], labels[asked], query=query, clusters=False)["recall@1"])
     assert record["scores"]["queries"] == (28 if separate else 120)
 
 

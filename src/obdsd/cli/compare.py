@@ -1,24 +1,68 @@
-"""`obdsd compare`."""
+"""Train several presets with several seeds and compare them: obdsd compare DATA --presets ms,ms+psd,ms+obd-sd.
+
+Options of obdsd train hold for every row. Finished runs are not repeated, interrupted ones go on.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-from jsonargparse import ArgumentError, ArgumentParser
-
-from obdsd.cli.report import write_at_the_end
 from obdsd.errors import InputError, Terminated
-from obdsd.experiments import compare
-from obdsd.experiments.tables import caption, plain_words, text_table, write_tables
-from obdsd.presets import idle_options, preset_settings
-from obdsd.settings import CompareOptions, TrainOptions
+from obdsd.files import read_mapping
+from obdsd.options import LARGEST, TrainOptions, as_dict, check_limits, converted, option
+
+WITHOUT = ("preset", "seed", "out", "resume", "report")  # of the options of a training, those that a row has of its own
+ERASING = ("loss", "teacher", "targets", "system")  # what presets differ in
 
 
-def run(options: CompareOptions) -> None:
+@dataclass(frozen=True)
+class Options:
+    data: str = option(MISSING, "The collection, as for obdsd train.", positional=True)
+    presets: tuple[str, ...] = option(("ms", "ms+psd", "ms+obd-sd"), "The presets to compare; the first is the baseline.")
+    rows: str | None = option(
+        None, "A YAML file of rows instead, NAME with its settings (and a preset to start from); the first is the baseline."
+    )
+    seeds: int = option(5, "How many seeds each is trained with.", at_least=1)
+    first_seed: int = option(0, "The first of them; the others follow.", at_least=0, below=LARGEST)
+    out: str = option("comparison", "The folder of all runs and tables.")
+    jobs: int = option(1, "Runs at a time, each in a process with its share of the cores.", at_least=1)
+    report: bool = option(True, "Write report.html into that folder at the end.")
+    for_all: dict[str, Any] = field(
+        default_factory=dict, metadata={"positional": False, "group": "options", "at_least": None, "above": None, "below": None}
+    )
+
+    def __post_init__(self) -> None:
+        check_limits(self)
+        if self.rows is not None and self.presets != Options.presets:
+            raise InputError(f"rows={self.rows} and presets={','.join(self.presets)} are two ways to choose what is compared; give one")
+        if len(set(self.presets)) < len(self.presets) or not self.presets:
+            raise InputError(f"presets={','.join(self.presets)!r} must name different presets, as ms,ms+obd-sd")
+        erased = next((name for name in self.for_all if name in ERASING), None)
+        if erased and self.rows is None:
+            value = self.for_all[erased]
+            raise InputError(f"{erased}={value} for every row would undo what the presets differ in; write the rows in a YAML file (--rows)")
+
+
+def make(given: dict[str, Any]) -> Options:
+    """Options of the comparison; what is an option of a training holds for every row."""
+    own = {each.name for each in fields(Options)} - {"for_all"}
+    mine = converted(Options, {name: value for name, value in given.items() if name in own})
+    return Options(**mine, for_all={name: value for name, value in given.items() if name not in own})
+
+
+def configuration(options: Options) -> dict[str, Any]:
+    plain = as_dict(options)
+    return {**{name: value for name, value in plain.items() if name != "for_all"}, **options.for_all}
+
+
+def run(options: Options) -> None:
+    from obdsd.experiments import compare
+    from obdsd.experiments.tables import caption, sentences, text_table, write_tables
+
     out = Path(options.out)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     try:
@@ -27,58 +71,44 @@ def run(options: CompareOptions) -> None:
         print(f"stopped; {out} keeps what is finished: the same command goes on from there", file=sys.stderr)
         raise
     write_tables(comparison, out)
-    print(text_table(comparison), caption(comparison), plain_words(comparison), sep="\n\n")
+    print(text_table(comparison), caption(comparison), "\n".join(sentences(comparison)), sep="\n\n")
     print(f"\nruns, each with its model: {out}/ROW/seed-N\ntables: {out}/comparison.md, .csv, .json")
     if options.report:
-        write_at_the_end(out, options.device)
+        from obdsd.cli.report import write_at_the_end
+
+        write_at_the_end(out, str(options.for_all.get("device", "auto")))
 
 
-def rows_of(options: CompareOptions) -> dict[str, TrainOptions]:
+def rows_of(options: Options) -> dict[str, TrainOptions]:
     """The settings of each row: its preset's, then its own, then what was given for all."""
-    entries = _read(Path(options.rows)) if options.rows else {name: {"preset": name} for name in _names(options.presets)}
-    shared = {name: getattr(options, name) for name in options.given}
-    erased = next((name for name in shared if name in ("loss", "teacher", "targets", "form")), None)
-    if erased and not options.rows:
-        raise InputError(
-            f"{erased}={shared[erased]} for every row would undo what the presets differ in; write the rows in a YAML file (--rows)"
-        )
-    rows, idle_in = {}, {}
+    from obdsd.presets import resolve_with_idle
+
+    entries = _read(Path(options.rows)) if options.rows else {name: {"preset": name} for name in options.presets}
+    rows, idle_in = {}, []
     for name, entry in entries.items():
         if not re.fullmatch(r"[\w.+-]+", name):
             raise InputError(f"row={name!r} names a folder; use letters, digits and . + - _")
-        start = entry.get("preset", TrainOptions.preset)
-        settings = preset_settings(start, options.data, {**entry, **shared})
-        rows[name] = TrainOptions(options.data, **{**settings, **entry, **shared})
-        idle_in[name] = idle_options(options.data, settings, {**entry, **shared})
-        if own := [fault for option, fault in idle_in[name].items() if option in entry]:
+        try:
+            rows[name], idle = resolve_with_idle({"data": options.data, **entry, **options.for_all})
+        except InputError as fault:
+            raise InputError(f"row {name}: {fault}") from fault
+        idle_in.append(idle)
+        if own := [fault for option, fault in idle.items() if option in entry]:
             raise InputError(f"row {name}: {own[0]}")
-    for option in shared:
-        if all(option in idle for idle in idle_in.values()):
-            raise InputError(f"{option}={shared[option]} does nothing in any row; leave it out")
+    for option in options.for_all:
+        if all(option in idle for idle in idle_in):
+            raise InputError(f"{option}={options.for_all[option]} does nothing in any row; leave it out")
     return rows
-
-
-def _names(presets: str) -> list[str]:
-    names = [name.strip() for name in presets.split(",") if name.strip()]
-    if len(set(names)) < len(names) or not names:
-        raise InputError(f"presets={presets!r} must name different presets, as ms,ms+obd-sd")
-    return names
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
-    """Rows of a YAML file, their values checked as on the command line."""
-    try:
-        content = yaml.safe_load(path.read_bytes())
-    except (yaml.YAMLError, UnicodeError) as fault:
-        raise InputError(f"{path}: is not YAML ({' '.join(str(fault).split())[:120]})") from fault
-    if not isinstance(content, dict) or not content or not all(isinstance(entry, dict) for entry in content.values()):
+    """Rows of a YAML file."""
+    if not path.is_file():
+        raise InputError(f"rows={path}: no such file; give a YAML file of rows")
+    rows = read_mapping(path)
+    if not rows or not all(isinstance(entry, dict) for entry in rows.values()):
         raise InputError(f"{path}: must hold rows, NAME with settings below it, as 'ours: {{preset: ms+obd-sd, omega: 0.5}}'")
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(TrainOptions, skip={"data", "out", "seed", "resume", "report"})
-    rows = {}
-    for name, entry in content.items():
-        try:
-            rows[str(name)] = parser.parse_object(entry, defaults=False).as_dict()
-        except ArgumentError as fault:
-            raise InputError(f"{path}: row {name}: {' '.join(str(fault).split())}") from fault
-    return rows
+    for name, entry in rows.items():
+        if taken := [option for option in entry if option in ("data", *WITHOUT[1:])]:
+            raise InputError(f"{path}: row {name}: {taken[0]} is the same for all rows; leave it out there")
+    return {str(name): entry for name, entry in rows.items()}

@@ -1,23 +1,38 @@
-"""`obdsd data check`."""
+"""Check a collection before training on it: obdsd data check DATA."""
 
 from __future__ import annotations
 
-from obdsd.cli.progress import bar
-from obdsd.data import open_data
-from obdsd.data.check import check
+from dataclasses import MISSING, dataclass
+from typing import Literal
+
 from obdsd.errors import InputError
-from obdsd.options import DataOptions
+from obdsd.options import LARGEST, check_limits, option
 
 
-def run(options: DataOptions) -> None:
+@dataclass(frozen=True)
+class Options:
+    action: Literal["check"] = option(MISSING, "What to do; check reads every item and names what is wrong.", positional=True)
+    data: str = option(MISSING, "The collection: NAME:PATH, glyphs, or an embeddings file.", positional=True)
+    split_seed: int = option(0, "Splits the classes where the data give no split.", at_least=0, below=LARGEST)
+    test_fraction: float = option(0.5, "Share of the classes that test where the data give no split.")
+    allow_incomplete: bool = option(False, "Accept a benchmark with missing classes or files.")
+
+    def __post_init__(self) -> None:
+        check_limits(self)
+
+
+def run(options: Options) -> None:
+    from obdsd.data import open_data
+    from obdsd.data.check import check
+    from obdsd.terminal import bar
+
+    split = {"seed": options.split_seed, "test_fraction": options.test_fraction}
     problems = []
     try:
-        collection = open_data(
-            options.data, seed=options.split_seed, test_fraction=options.test_fraction, allow_incomplete=options.allow_incomplete
-        )
+        collection = open_data(options.data, **split, allow_incomplete=options.allow_incomplete)
     except InputError as incomplete:
         # A benchmark that is not complete is read all the same, to name everything that is wrong at once.
-        collection = open_data(options.data, seed=options.split_seed, test_fraction=options.test_fraction, allow_incomplete=True)
+        collection = open_data(options.data, **split, allow_incomplete=True)
         problems.append(f"incomplete: {incomplete}")
     with bar("reading", sum(map(len, collection.parts.values()))) as advance:
         findings = check(collection, advance)

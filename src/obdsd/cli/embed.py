@@ -1,43 +1,87 @@
-"""`obdsd embed`."""
+"""Write the embeddings of a collection to a file: obdsd embed MODEL DATA --out x.parquet."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from dataclasses import MISSING, dataclass
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
+from obdsd.errors import InputError
+from obdsd.files import check_place, read_mapping
+from obdsd.options import LARGEST, check_limits, option
 
-from obdsd.cli.embedding import embed_part, open_both
-from obdsd.data import Part
-from obdsd.data.vectors import Vectors, write_vectors
-from obdsd.files import check_place
-from obdsd.options import EmbedOptions
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from obdsd.data import Collection, Part
+    from obdsd.models import Embedder
+
+MODEL = "A model folder, a run folder, or BACKBONE:WEIGHTS such as tf_efficientnet_lite0:offline or resnet50:weights.pth."
 
 
-def run(options: EmbedOptions) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """How a model goes through a collection."""
+
+    batch_size: int = option(128, "Items at a time.", at_least=1)
+    workers: int | None = option(None, "Processes that read items; default one a core, at most 8, for image files.", at_least=0)
+    device: str = option("auto", "Where the model runs, such as cpu or cuda:0; auto takes the accelerator if there is one.")
+    split_seed: int | None = option(
+        None, "Splits the classes where the data give no split; default that of the run, else 0.", at_least=0, below=LARGEST
+    )
+    test_fraction: float | None = option(
+        None, "Share of the classes that test where the data give no split; default that of the run, else 0.5."
+    )
+    allow_incomplete: bool = option(False, "Accept a benchmark with missing classes or files.")
+
+    def __post_init__(self) -> None:
+        check_limits(self)
+
+
+@dataclass(frozen=True)
+class Options(ModelOptions):
+    model: str = option(MISSING, MODEL, positional=True)
+    data: str = option(MISSING, "The collection: NAME:PATH, glyphs, or an embeddings file.", positional=True)
+    out: str = option(MISSING, "The file to write, of suffix .parquet or .npz.")
+    part: Literal["all", "train", "val", "test", "query", "gallery"] = option(
+        "all", "Which items: all of them in the order of the data, or one part."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_suffix(self.out, (".parquet", ".npz"))
+
+
+def run(options: Options) -> None:
+    import numpy as np
+
+    from obdsd.data.embeddings import Vectors, write_vectors
+
     out = Path(options.out).expanduser()
     check_place(out)
-    embedder, collection = open_both(options.data, options)
+    embedder, collection = open_both(options.model, options.data, options)
     items, splits = _joined(collection.parts if options.part == "all" else {options.part: collection[options.part]})
     start = time.monotonic()
     matrix = embed_part(embedder, items, options)
     speed = len(items) / (time.monotonic() - start)
-    labels = np.array(items.class_names)[items.labels]
     names = np.array([items.name(index) for index in range(len(items))])
-    write_vectors(out, Vectors(matrix, labels, splits, items.groups, names))
+    write_vectors(out, Vectors(matrix, items.classes, splits, items.groups, names))
     print(f"{out}: {matrix.shape[0]:,} rows of length {matrix.shape[1]:,}, {speed:,.0f} {collection.kind}/s")
 
 
 def _joined(parts: Mapping[str, Part]) -> tuple[Part, NDArray[Any]]:
     """The items of all parts in the order in which the data have them, and the part of each."""
+    import numpy as np
+
+    from obdsd.data import Part
+
     several = list(parts.values())
     positions = np.concatenate([part.positions for part in several])
     order = np.argsort(positions)
-    class_of = np.concatenate([np.array(part.class_names)[part.labels] for part in several])[order]
-    class_names, labels = np.unique(class_of, return_inverse=True)
+    class_names, labels = np.unique(np.concatenate([part.classes for part in several])[order], return_inverse=True)
     groups = [part.groups for part in several if part.groups is not None]
     joined = Part(
         items=several[0].items,
@@ -47,3 +91,58 @@ def _joined(parts: Mapping[str, Part]) -> tuple[Part, NDArray[Any]]:
         groups=np.concatenate(groups)[order] if groups else None,
     )
     return joined, np.repeat(list(parts), [len(part) for part in several])[order]
+
+
+def open_both(model: str, data: str, options: ModelOptions) -> tuple[Embedder, Collection]:
+    """The model and the collection, which must go together."""
+    from obdsd.data import open_data
+    from obdsd.models import open_model
+
+    split = _split_of(model, options)
+    collection = open_data(data, seed=split["split_seed"], test_fraction=split["test_fraction"], allow_incomplete=options.allow_incomplete)
+    embedder = open_model(model)
+    wants_images = embedder.preprocessing is not None
+    if wants_images != (collection.kind == "images"):
+        wanted = "images" if wants_images else "embeddings"
+        raise InputError(f"{data}: holds {collection.kind}, but model={model} is made for {wanted}; give data that it fits")
+    if not wants_images:
+        (length,) = collection["train"][0][0].shape
+        if length != embedder.feature_dim:
+            remedy = "give the features that it was trained on"
+            raise InputError(f"{data}: vectors have length {length}, but model={model} takes {embedder.feature_dim}; {remedy}")
+    return embedder, collection
+
+
+def _split_of(model: str, options: ModelOptions) -> dict[str, Any]:
+    """How classes are split: as asked, and as the run did whose model this is, since its training classes must not be taken for test."""
+    folder = Path(model).expanduser()
+    places = [folder, folder.resolve().parent] if (folder / "model.json").is_file() else [folder]  # a model lies in its run
+    trained = next((read_mapping(place / "config.yaml") for place in places if (place / "config.yaml").is_file()), {})
+    split = {}
+    for name, usual in (("split_seed", 0), ("test_fraction", 0.5)):
+        asked, own = getattr(options, name), trained.get(name)
+        if own is not None and asked is not None and asked != own:
+            raise InputError(f"{name}={asked} is not the {own} that model={model} was trained with; leave it out")
+        split[name] = own if own is not None else usual if asked is None else asked
+    return split
+
+
+def embed_part(embedder: Embedder, part: Part, options: ModelOptions) -> NDArray[np.float32]:
+    """The rows of a part's items, in their order, prepared as the model expects them."""
+    from obdsd.data.collection import loader_workers
+    from obdsd.data.transforms import evaluation_transform
+    from obdsd.evaluation.embedding import embed
+    from obdsd.models.devices import choose_device
+    from obdsd.terminal import bar
+
+    unit = "embeddings"
+    if embedder.preprocessing is not None:
+        unit, part = "images", part.replace(transform=evaluation_transform(embedder.preprocessing))
+    device, workers = choose_device(options.device), loader_workers(options.workers, part)
+    with bar("embedding", len(part), unit) as advance:
+        return embed(embedder.to(device), part, batch_size=options.batch_size, workers=workers, device=device, advance=advance)
+
+
+def check_suffix(out: str, suffixes: tuple[str, ...]) -> None:
+    if PurePath(out).suffix.lower() not in suffixes:
+        raise InputError(f"out={out!r} must end in {' or '.join(suffixes)}; rename it")

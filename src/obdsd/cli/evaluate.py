@@ -1,45 +1,67 @@
-"""`obdsd evaluate`."""
+"""Score a model on a collection, or an embeddings file alone: obdsd evaluate MODEL DATA, obdsd evaluate FILE."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
+from obdsd.cli.embed import MODEL, ModelOptions, check_suffix, embed_part, open_both
 from obdsd.cli.info import versions
-from obdsd.cli.progress import stages
-from obdsd.data.collection import Part
-from obdsd.data.embeddings import Rows, parts_as_given
-from obdsd.data.vectors import SUFFIXES
 from obdsd.errors import InputError
-from obdsd.evaluation import Points, Scores, evaluate
 from obdsd.files import check_place, write_json
-from obdsd.options import EvaluateOptions
+from obdsd.options import LARGEST, as_dict, option
 
-OF_MODELS = ("batch_size", "workers", "device", "split_seed", "test_fraction", "allow_incomplete")
-"""Options that mean nothing for an embeddings file alone."""
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from obdsd.data import Part
+    from obdsd.evaluation import Scores
 
 
-def run(options: EvaluateOptions) -> None:
+@dataclass(frozen=True)
+class Options(ModelOptions):
+    model: str = option(MISSING, f"{MODEL} Or an embeddings file alone.", positional=True)
+    data: str | None = option(None, "The collection, as for obdsd data; left out for an embeddings file alone.", positional=True)
+    ks: tuple[int, ...] = option((1, 2, 4, 8), "Depths of Recall@K, as 1,2,4,8.", at_least=1)
+    seed: int = option(0, "Seed of k-means.", at_least=0, below=LARGEST)
+    restarts: int = option(1, "Starts of k-means, of which the best by its own objective counts.", at_least=1)
+    clusters: bool = option(True, "Cluster for NMI and AMI, which takes long with thousands of classes.")
+    part: Literal["test", "train", "val"] = option("test", "Which items; test stands for query and gallery where the data have these.")
+    out: str | None = option(None, "A .json file for the scores, with the options and versions that made them.")
+    per_class: bool = option(False, "Add the scores of each class to the JSON file.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.ks:
+            raise InputError("ks= must hold a number; try 1,2,4,8")
+        if self.out is not None:
+            check_suffix(self.out, (".json",))
+        elif self.per_class:
+            raise InputError("per_class=true needs a JSON file to go to; add --out scores.json")
+
+
+def run(options: Options) -> None:
+    from obdsd.evaluation import Points, evaluate
+    from obdsd.terminal import stages
+
     out = None if options.out is None else Path(options.out).expanduser()
     if out is not None:
         check_place(out)
     source = options.data or options.model
-    parts, embed = _open_file(options) if options.data is None else _open_model(options.data, options)
+    parts, rows_of = _open_file(options) if options.data is None else _open_model(options.data, options)
     chosen = _choose(source, parts, options.part)
-    _check(source, chosen, options.depths)
-    gallery, *query = (Points(_usable(source, part, embed(part)), _class_of(part), part.groups) for part in chosen.values())
+    _check(source, chosen, options.ks)
+    gallery, *query = (Points(_usable(source, part, rows_of(part)), part.classes, part.groups) for part in chosen.values())
     with stages() as progress:
         scores = evaluate(
             gallery.embeddings,
             gallery.labels,
-            options.depths,
+            options.ks,
             options.seed,
             query[0] if query else None,
             groups=gallery.groups,
@@ -54,34 +76,32 @@ def run(options: EvaluateOptions) -> None:
     print(*_table(scores), sep="\n")
     if out is not None:
         data = {"classes": len(classes), "items": {name: len(part) for name, part in chosen.items()}}
-        record = {"scores": scores.as_dict(), "options": asdict(options), "data": data, "versions": versions()}
+        record = {"scores": scores.as_dict(), "options": as_dict(options), "data": data, "versions": versions()}
         write_json(out, record | _by_class(scores))
 
 
-Parts = Mapping[str, Part]
-Embed = Callable[[Part], NDArray[np.float32]]
+Parts = Mapping[str, "Part"]
+RowsOf = Callable[["Part"], "NDArray[np.float32]"]
 
 
-def _open_file(options: EvaluateOptions) -> tuple[Parts, Embed]:
+def _open_file(options: Options) -> tuple[Parts, RowsOf]:
     """The rows of an embeddings file as they are."""
+    from obdsd.data.embeddings import parts_as_given
+    from obdsd.data.embeddings import SUFFIXES
+
     path = Path(options.model.removeprefix("embeddings:")).expanduser()
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"data must be given with model={options.model!r}; only an embeddings file ({', '.join(SUFFIXES)}) stands alone")
-    for name in OF_MODELS:
-        if getattr(options, name) != getattr(EvaluateOptions, name):
-            raise InputError(f"{name}={getattr(options, name)} is for a model and its data; leave it out for an embeddings file alone")
-
-    def rows(part: Part) -> NDArray[np.float32]:
-        assert isinstance(part.items, Rows)
-        return part.items.matrix[part.positions]
-
-    return parts_as_given(path), rows
+    for each in fields(ModelOptions):
+        if getattr(options, each.name) != each.default:
+            raise InputError(
+                f"{each.name}={getattr(options, each.name)} is for a model and its data; leave it out for an embeddings file alone"
+            )
+    return parts_as_given(path), lambda part: part.matrix()
 
 
-def _open_model(data: str, options: EvaluateOptions) -> tuple[Parts, Embed]:
-    from obdsd.cli.embedding import embed_part, open_both  # timm takes seconds that an embeddings file alone is spared
-
-    embedder, collection = open_both(data, options)
+def _open_model(data: str, options: Options) -> tuple[Parts, RowsOf]:
+    embedder, collection = open_both(options.model, data, options)
     return collection.parts, lambda part: embed_part(embedder, part, options)
 
 
@@ -110,15 +130,12 @@ def _check(source: str, chosen: Parts, depths: Sequence[int]) -> None:
 
 
 def _classes(chosen: Parts) -> list[str]:
-    return sorted({str(name) for part in chosen.values() for name in np.unique(_class_of(part))})
-
-
-def _class_of(part: Part) -> NDArray[Any]:
-    """The class of each item by name: each part numbers its own."""
-    return np.asarray(part.class_names)[part.labels]
+    return sorted({str(name) for part in chosen.values() for name in part.classes})
 
 
 def _usable(source: str, part: Part, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    import numpy as np
+
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1) | ~rows.any(axis=1))
     if len(bad):
         first = part.name(int(bad[0]))
@@ -128,32 +145,25 @@ def _usable(source: str, part: Part, rows: NDArray[np.float32]) -> NDArray[np.fl
 
 def _table(scores: Scores) -> list[str]:
     """A line a score; shares in percent."""
-    shares = {f"Recall@{k}": share for k, share in scores.recall.items()}
-    shares |= {"R-precision": scores.r_precision, "MAP@R": scores.map_at_r}
-    if scores.nmi is not None and scores.ami is not None:
-        shares |= {"NMI": scores.nmi, "AMI": scores.ami}
-    lines = {name: f"{100 * share:8.2f} %" for name, share in shares.items()}
-    lines["density"] = f"{scores.density.ratio:8.4f}    intra {scores.density.intra:.4f} / inter {scores.density.inter:.4f}"
-    if scores.spectral_decay is not None:
-        lines["spectral decay"] = f"{scores.spectral_decay:8.4f}" + (math.isinf(scores.spectral_decay) * "    a direction is not used")
+    from obdsd.evaluation import metric
+
+    shown = {metric(name): value for name, value in scores.values.items() if value is not None}
+    lines = {found.title: f"{found.text(value):>8}{' %' * found.percent}" for found, value in shown.items()}
+    if scores["spectral-decay"] == math.inf:
+        lines["Spectral decay"] += "    a direction is not used"
     lone = f"    {scores.lone_queries:,} more are alone in their class and do not count" if scores.lone_queries else ""
-    lines["queries"] = f"{scores.queries:8,}{lone}"
-    return [f"{name:<14} {text}" for name, text in lines.items()]
+    lines["Queries"] = f"{scores.queries:8,}{lone}"
+    return [f"{name:<24} {text}" for name, text in lines.items()]
 
 
 def _by_class(scores: Scores) -> dict[str, Any]:
     """The scores of each class by its name, if they were asked for."""
-    found = scores.per_class
-    if found is None:
+    classes = scores.per_class
+    if classes is None:
         return {}
     return {
         "per_class": {
-            str(label): {
-                "queries": int(found.queries[i]),
-                "recall": {str(k): float(share[i]) for k, share in found.recall.items()},
-                "r_precision": float(found.r_precision[i]),
-                "map_at_r": float(found.map_at_r[i]),
-            }
-            for i, label in enumerate(found.labels)
+            str(label): {"queries": int(classes.queries[i]), **{name: float(values[i]) for name, values in classes.values.items()}}
+            for i, label in enumerate(classes.labels)
         }
     }

@@ -1,20 +1,26 @@
-"""`obdsd info`."""
+"""Show versions and devices, for bug reports."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-
-import torch
+from typing import Literal
 
 from obdsd import __version__
-from obdsd.options import InfoOptions
+from obdsd.options import option
 
 
-def run(options: InfoOptions) -> None:
-    # not by obdsd.models, which takes seconds to import and may be what is broken
+@dataclass(frozen=True)
+class Options:
+    format: Literal["table", "json"] = option("table", "A table for people, or JSON for programs and bug reports.")
+
+
+def run(options: Options) -> None:
+    import torch  # not by obdsd.models, which takes seconds to import and may be what is broken
+
     accelerator = torch.accelerator.current_accelerator(check_available=True) if hasattr(torch, "accelerator") else None
     facts = {
         **versions(),

@@ -1,22 +1,48 @@
-"""`obdsd report`, and the report that a training or a comparison leaves in its folder."""
+"""Show finished runs or a comparison as one page: obdsd report RUN [RUN …] --out report.html."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from obdsd.cli.progress import stages
+from obdsd.cli.embed import check_suffix
 from obdsd.errors import InputError
-from obdsd.experiments.reporting import gather
 from obdsd.files import check_place, replacing
-from obdsd.options import ReportOptions
-from obdsd.report.page import render
+from obdsd.options import LARGEST, check_limits, option
 
 NAME = "report.html"
 
 
-def run(options: ReportOptions) -> None:
+@dataclass(frozen=True)
+class Options:
+    runs: list[str] = option(
+        MISSING, "Folders of finished runs, shown side by side, the first as the baseline; or the folder of a comparison.", positional=True
+    )
+    out: str = option(NAME, "The page to write, of suffix .html.")
+    map: Literal["tsne", "umap"] = option("tsne", 'How the embedding map is drawn; umap needs pip install "obdsd[umap]".')
+    points: Literal["test", "train"] = option(
+        "test", "What is on the map: the scored classes, or the first 20 training classes as in the paper."
+    )
+    queries: str | None = option(None, "A text file of item names, one a line, that the gallery shows first.")
+    pictures: str | None = option(
+        None, "The images that an embeddings file was made of, as a collection whose items have the same names, such as cub200:PATH."
+    )
+    seed: int = option(
+        0, "Seed of the map, of the crops that search, and of the classes left out where there are too many for a page.",
+        at_least=0, below=LARGEST,
+    )  # fmt: skip
+    device: str = option("auto", "Where the models run, such as cpu or cuda:0; auto takes the accelerator if there is one.")
+
+    def __post_init__(self) -> None:
+        check_limits(self)
+        check_suffix(self.out, (".html",))
+        if not self.runs:
+            raise InputError("runs must be given; add --help to see how")
+
+
+def run(options: Options) -> None:
     write(
         [Path(folder).expanduser() for folder in options.runs],
         Path(options.out).expanduser(),
@@ -31,6 +57,9 @@ def run(options: ReportOptions) -> None:
 
 def write(folders: Sequence[Path], out: Path, **how: Any) -> None:
     """The page of these runs, whole or not at all; its path is printed."""
+    from obdsd.report import gather, render
+    from obdsd.terminal import stages
+
     check_place(out)
     with stages() as show:
         page = render(gather(folders, show=show, **how))

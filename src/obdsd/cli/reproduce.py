@@ -1,20 +1,46 @@
-"""`obdsd reproduce`."""
+"""Run a table of the paper, with its published numbers beside ours: obdsd reproduce TABLE, or --list."""
 
 from __future__ import annotations
 
-import difflib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from obdsd.errors import InputError, Terminated
-from obdsd.experiments.recipes import BENCHMARKS, TABLES
-from obdsd.experiments.reproduction import REMEDY, Reproduction, reproduce
-from obdsd.experiments.reproduction_tables import caption, rows_of, write
-from obdsd.experiments.tables import aligned
-from obdsd.settings import ReproduceOptions
+from obdsd.options import check_limits, option
+from obdsd.parts import suggestion
+
+if TYPE_CHECKING:
+    from obdsd.experiments.reproduction import Reproduction
 
 
-def run(options: ReproduceOptions) -> None:
+@dataclass(frozen=True)
+class Options:
+    table: str | None = option(None, "Which table of the paper; --list names them all.", positional=True)
+    list: bool = option(False, "Show all tables with their rows, and run nothing.")
+    scale: Literal["paper", "small", "tiny"] = option(
+        "paper",
+        "paper trains whole networks on a benchmark (GPUs, days), small a head on frozen features (two cores, minutes a row), "
+        "tiny takes a few steps on built-in letters, to see that everything runs.",
+    )
+    data: str | None = option(
+        None, "A benchmark for scale=paper, as cub200:PATH; frozen features of CUB-200-2011 for small, as cub.npz; nothing for tiny."
+    )
+    seeds: int = option(5, "How many seeds each row is trained with.", at_least=1)
+    only: str | None = option(None, "One row of the table alone.")
+    out: str = option("reproduction", "The folder of all runs, results and tables; finished runs there are not repeated.")
+    jobs: int = option(1, "Runs at a time, each in a process with its share of the cores.", at_least=1)
+
+    def __post_init__(self) -> None:
+        check_limits(self)
+
+
+def run(options: Options) -> None:
+    from obdsd.experiments.reproduction import reproduce
+    from obdsd.experiments.reproduction_tables import caption, rows_of, write
+    from obdsd.experiments.tables import aligned
+
     if options.list:
         print(listing())
         return
@@ -31,6 +57,8 @@ def run(options: ReproduceOptions) -> None:
 
 def listing() -> str:
     """Every table with its rows on CUB-200-2011."""
+    from obdsd.experiments.recipes import BENCHMARKS, TABLES
+
     lines = []
     for name, table in TABLES.items():
         rows = [row.name for row in table.rows(BENCHMARKS[0])]
@@ -39,12 +67,14 @@ def listing() -> str:
     return "\n".join(lines)
 
 
-def asked_for(options: ReproduceOptions) -> Reproduction:
+def asked_for(options: Options) -> Reproduction:
+    from obdsd.experiments.recipes import TABLES
+    from obdsd.experiments.reproduction import REMEDY, Reproduction
+
     if options.table is None:
-        raise InputError(f"table must be given; there are {', '.join(TABLES)}, and --list says what is in them")
+        raise InputError(f"table must be given; there are {', '.join(TABLES)}, and --list shows what is in them")
     if options.table not in TABLES:
-        close = difflib.get_close_matches(options.table, TABLES, n=1)
-        raise InputError(f"table={options.table} is not known; {f'did you mean {close[0]}?' if close else 'see --list'}")
+        raise InputError(f"table={options.table} is not known; {suggestion(options.table, TABLES)}")
     data = options.data or ("glyphs" if options.scale == "tiny" else None)
     if data is None:
         raise InputError(f"data must be given with scale={options.scale}; {REMEDY[options.scale]}")

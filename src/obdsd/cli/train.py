@@ -1,54 +1,74 @@
-"""`obdsd train`."""
+"""Train an embedding: obdsd train DATA --preset ms+obd-sd.
+
+DATA is a benchmark (cub200:PATH), a folder of class folders (folder:PATH), a list (manifest:FILE), an embeddings file, or glyphs.
+A part is written with its settings: --loss "margin(beta=0.6)", --targets "batch-diffusion(omega=0.3)". obdsd parts lists them all.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
-from obdsd.cli.report import write_at_the_end
 from obdsd.errors import FinishedError, Terminated
+from obdsd.options import TrainOptions as Options
 from obdsd.processes import first_process
-from obdsd.settings import TrainOptions
-from obdsd.training import train
-from obdsd.training.run import run_path
-from obdsd.training.runs import RunFolder
+
+if TYPE_CHECKING:
+    from obdsd.training import RunRecord
+
+EPILOG = "Defaults are the paper's for CUB-200-2011. The preset and the data change some: --print-config shows what counts."
 
 
-def run(options: TrainOptions) -> None:
-    folder = RunFolder(run_path(options))
+def make(given: dict[str, object]) -> Options:
+    from obdsd.presets import resolve
+
+    return resolve(given)
+
+
+def configuration(options: Options) -> dict[str, object]:
+    return options.kept()
+
+
+def run(options: Options) -> None:
+    from obdsd.training import RunRecord, train
+    from obdsd.training.train import run_path
+
+    folder = run_path(options)
     try:
-        record = train(options).record
+        record = train(options)
     except FinishedError:
         if first_process():
-            print(f"{folder.path} is finished: nothing was left to do", file=sys.stderr)
-        record = folder.result()
+            print(f"{folder} is finished: nothing was left to do", file=sys.stderr)
+        record = RunRecord.read(folder)
     except (KeyboardInterrupt, Terminated):
-        if (folder.path / "config.yaml").exists() and first_process():
-            print(f"stopped; {folder.path} keeps everything so far: the same command with --resume goes on from there", file=sys.stderr)
+        if (folder / "config.yaml").exists() and first_process():
+            print(f"stopped; {folder} keeps everything so far: the same command with --resume goes on from there", file=sys.stderr)
         raise
     if not first_process():
         return
-    print(f"{options.score} classes, {record['chosen_by']} (epoch {record['epoch'] + 1} of {options.epochs}):")
-    print(_line("trained", record["scores"]))
-    for name, scores in (record["reference"] or {}).items():
-        print(_line(f"{name}, untrained", scores))
-    untrained = max((scores["recall"]["1"] for scores in (record["reference"] or {}).values()), default=0.0)
-    if (lost := untrained - record["scores"]["recall"]["1"]) > 0:
+    print(_summary(record))
+    if options.report:
+        from obdsd.cli.report import write_at_the_end
+
+        write_at_the_end(folder, options.device)
+
+
+def _summary(record: RunRecord) -> str:
+    """What the training came to, beside what was there before it."""
+    from obdsd.evaluation.metrics import score_line
+
+    options = record.options
+    lines = [f"{options.score} classes, {record.chosen_by} (epoch {record.epoch + 1} of {options.epochs}):"]
+    lines.append(f"  trained: {score_line(record.scores)}")
+    lines += [f"  {name}, untrained: {score_line(scores)}" for name, scores in record.reference.items()]
+    untrained = max((scores["recall@1"] or 0.0 for scores in record.reference.values()), default=0.0)
+    lost = untrained - (record.scores["recall@1"] or 0.0)
+    if lost > 0:
         begun_at_random = options.head != "none" and options.head_init == "random"
         advice = (
-            "begin with --head linear --head_init projection"
+            "begin with --head linear --head-init projection"
             if begun_at_random
             else "choose epochs and lr on held-out classes (--val-fraction 0.3)"
         )
-        print(f"  R@1 is {100 * lost:.1f} points below what was there untrained: {advice}")
-    print(f"model: {folder.path / 'model'}")
-    print(f"scores: {folder.result_file}")
-    if options.report:
-        write_at_the_end(folder.path, options.device)
-
-
-def _line(name: str, scores: Mapping[str, Any]) -> str:
-    recalls = "  ".join(f"R@{k} {100 * value:.2f} %" for k, value in scores["recall"].items())
-    clusters = "" if scores["nmi"] is None else f"  NMI {100 * scores['nmi']:.2f} %"
-    return f"  {name}: {recalls}  MAP@R {100 * scores['map_at_r']:.2f} %{clusters}"
+        lines.append(f"  R@1 is {100 * lost:.1f} points below what was there untrained: {advice}")
+    return "\n".join([*lines, f"model: {record.folder / 'model'}", f"scores: {record.folder / 'result.json'}"])

@@ -1,51 +1,64 @@
-"""What there is to train and test on: benchmarks, folders, manifests, embedding files and built-in glyphs."""
+"""What there is to train and test on: benchmarks, folders, manifests, embedding files and built-in letters.
+
+A data set is a file of this room, its test, and a line in `obdsd.catalogue.DATA`.
+"""
 
 from __future__ import annotations
 
 import difflib
+import inspect
 from pathlib import Path
 
-from obdsd.data.collection import Collection, Part
+from obdsd.catalogue import DATA
+from obdsd.data.collection import Collection, Part, collect
+from obdsd.data.defaults import training_defaults
 from obdsd.errors import InputError
 
-__all__ = ["Collection", "Part", "open_data"]
-
-BENCHMARKS = ("cub200", "cars196", "sop", "inshop")
-KINDS = (*BENCHMARKS, "folder", "manifest", "embeddings", "glyphs")
+__all__ = ["Collection", "Part", "collect", "data_kind", "open_data", "training_defaults"]
 
 
 def open_data(source: str, *, seed: int = 0, test_fraction: float = 0.5, allow_incomplete: bool = False) -> Collection:
-    """A collection by `name:path` (`cub200:/data/CUB`, `folder:photos`, `manifest:list.csv`, `embeddings:x.npz`), `glyphs`, or the path of
-    an embeddings file (`.npz`, `.npy`, `.parquet`). `seed` and `test_fraction` split the classes where no split is given;
-    `allow_incomplete` accepts a benchmark with missing files."""
-    kind, colon, rest = source.partition(":")
-    path = Path(rest).expanduser()
-    if kind == "glyphs" and not rest:
-        from obdsd.data.glyphs import glyphs
+    """A collection by its name and path.
 
-        return glyphs()
-    if not colon and Path(source).suffix.lower() in (".npz", ".npy", ".parquet"):
-        kind, path = "embeddings", Path(source).expanduser()
-    elif kind not in KINDS or not rest:
-        if Path(source).expanduser().is_dir():
-            raise InputError(f"data={source!r} must be NAME:PATH, glyphs, or an embeddings file; did you mean folder:{source}?")
-        close = difflib.get_close_matches(kind, KINDS, n=1)
-        meant = f"did you mean {close[0]}{':PATH' if close[0] != 'glyphs' else ''}?" if close else f"names are {', '.join(KINDS)}"
-        raise InputError(f"data={source!r} must be NAME:PATH, glyphs, or an embeddings file (.npz, .npy, .parquet); {meant}")
-    if kind in BENCHMARKS:
-        from obdsd.data import benchmarks
+    Args:
+        source: `NAME:PATH` (`cub200:/data/CUB`, `folder:photos`, `manifest:list.csv`), the name alone of data that need no path
+            (`glyphs`), or the path of an embeddings file (`.npz`, `.npy`, `.parquet`).
+        seed: Splits the classes where the data give no split.
+        test_fraction: Share of the classes that test where the data give no split.
+        allow_incomplete: Accept a benchmark with missing classes or files.
+    """
+    kind, path = _parsed(source)
+    load = DATA.find(kind)
+    context = {"path": path, "seed": seed, "test_fraction": test_fraction, "allow_incomplete": allow_incomplete}
+    wanted = inspect.signature(load).parameters
+    return load(**{name: value for name, value in context.items() if name in wanted})
 
-        return {"cub200": benchmarks.cub200, "cars196": benchmarks.cars196, "sop": benchmarks.sop, "inshop": benchmarks.inshop}[kind](
-            path, allow_incomplete=allow_incomplete
-        )
-    if kind == "folder":
-        from obdsd.data.folders import folder
 
-        return folder(path, seed, test_fraction)
-    if kind == "manifest":
-        from obdsd.data.manifests import manifest
+def data_kind(source: str) -> str:
+    """The name of the data set that a source asks for.
 
-        return manifest(path, seed, test_fraction)
-    from obdsd.data.embeddings import embeddings
+    >>> data_kind("cub200:/data/CUB"), data_kind("clip.npz"), data_kind("glyphs")
+    ('cub200', 'embeddings', 'glyphs')
+    """
+    return _parsed(source)[0]
 
-    return embeddings(path, seed=seed, test_fraction=test_fraction)
+
+def _parsed(source: str) -> tuple[str, Path]:
+    kind, colon, path = source.partition(":")
+    if kind in DATA.names and _has_path(kind) == bool(path):
+        return kind, Path(path).expanduser()
+    from obdsd.data.embeddings import SUFFIXES
+
+    if not colon and Path(source).suffix.lower() in SUFFIXES:
+        return "embeddings", Path(source).expanduser()
+    if Path(source).expanduser().is_dir():
+        meant = f"did you mean folder:{source}?"
+    elif close := difflib.get_close_matches(kind, DATA.names, n=1):
+        meant = f"did you mean {close[0]}{':PATH' if _has_path(close[0]) else ''}?"
+    else:
+        meant = f"names are {', '.join(DATA.names)}"
+    raise InputError(f"data={source!r} must be NAME:PATH, glyphs, or an embeddings file ({', '.join(SUFFIXES)}); {meant}")
+
+
+def _has_path(kind: str) -> bool:
+    return "path" in inspect.signature(DATA.find(kind)).parameters

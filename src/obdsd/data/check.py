@@ -34,10 +34,6 @@ class Findings:
     unreadable: list[str] = field(default_factory=list)
     crossing: list[tuple[str, str]] = field(default_factory=list)
 
-    @property
-    def fit(self) -> bool:
-        return not self.unreadable and not self.crossing
-
 
 def check(collection: Collection, advance: Callable[[int], None] = lambda count: None) -> Findings:
     """Read every item of every part; find the unreadable, and identical content on both sides of the train/test line.

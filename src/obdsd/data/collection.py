@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from obdsd.data.images import ImageFiles
+from obdsd.data.items import Items, Rows
 from obdsd.errors import InputError
 
-
-@runtime_checkable
-class Items(Protocol):
-    """Where the items of a collection come from: image files, rendered glyphs, rows of an embeddings file."""
-
-    def __len__(self) -> int: ...
-
-    def read(self, position: int) -> Any:
-        """The item itself: an RGB image (PIL) or a float32 tensor (dim,). A damaged one raises an `InputError` that names it."""
-
-    def name(self, position: int) -> str:
-        """What people call it: its path below the collection's folder, or its row."""
-
-    def stamp(self, positions: NDArray[np.int64]) -> bytes:
-        """Something that changes when these items do: their content, or of files their sizes."""
+SPLITS = ("train", "val", "test", "query", "gallery")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +42,32 @@ class Part:
 
     def name(self, index: int) -> str:
         return self.items.name(int(self.positions[index]))
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """The class name of each item. Numbers are each part's own, names are not."""
+        return np.asarray(self.class_names)[self.labels]
+
+    @property
+    def is_rows(self) -> bool:
+        """Whether the items are rows of a matrix, and not images."""
+        return isinstance(self.items, Rows)
+
+    def matrix(self) -> NDArray[np.float32]:
+        """The items as rows of a matrix, in the order of the part."""
+        if not isinstance(self.items, Rows):
+            raise InputError(f"{type(self.items).__name__} are no rows of a matrix; embed them with a model first")
+        return self.items.matrix[self.positions]
+
+    def fingerprint(self) -> str:
+        """A hash of the names, the labels and the contents (of image files the sizes, which are quick to read): are these still the
+        data that a run began with?"""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update("\0".join(self.class_names).encode())
+        digest.update(self.labels.tobytes())
+        digest.update("\0".join(self.name(index) for index in range(len(self))).encode())
+        digest.update(self.items.stamp(self.positions))
+        return digest.hexdigest()
 
     def replace(self, **changes: Any) -> Part:
         """A copy with other labels, another transform, …"""
@@ -82,7 +98,6 @@ class Collection:
 
     name: str
     parts: Mapping[str, Part]
-    kind: Literal["images", "embeddings"] = "images"
 
     def __post_init__(self) -> None:
         for name, part in self.parts.items():
@@ -109,6 +124,10 @@ class Collection:
             raise InputError(f"{self.name}: there is no part {name!r}; it has {', '.join(self.parts) or 'none'}")
         return self.parts[name]
 
+    @property
+    def kind(self) -> Literal["images", "embeddings"]:
+        return "embeddings" if self["train"].is_rows else "images"
+
     def hold_out(self, *, fraction: float | None = None, fold: tuple[int, int] | None = None, seed: int = 0) -> Collection:
         """Move whole training classes to `val`: a seeded `fraction` of them, or the i-th of k seeded folds, `fold=(i, k)`."""
         train = self["train"]
@@ -129,16 +148,12 @@ class Collection:
         return replace(self, parts={**self.parts, "train": train.only(rest.tolist()), "val": train.only(np.sort(held).tolist())})
 
 
-SPLITS = ("train", "val", "test", "query", "gallery")
-
-
 def collect(
     name: str,
     items: Items,
     labels: Sequence[str],
     splits: Sequence[str] | None = None,
     *,
-    kind: Literal["images", "embeddings"] = "images",
     groups: NDArray[np.int64] | None = None,
     seed: int = 0,
     test_fraction: float = 0.5,
@@ -148,14 +163,14 @@ def collect(
         raise InputError(f"{name}: holds no items; check the path")
     if splits is None:
         splits = _split_by_class(name, labels, seed, test_fraction)
-    return Collection(name, split_parts(name, items, labels, splits, groups), kind)
+    return Collection(name, split_parts(name, items, labels, splits, groups))
 
 
 def split_parts(
     name: str, items: Items, labels: Sequence[str], splits: Sequence[str], groups: NDArray[np.int64] | None = None
 ) -> dict[str, Part]:
     """The parts that each item's split says, whatever they are."""
-    names, numbers = _numbered(labels)
+    names, numbers = numbered(labels)
     split_of = np.asarray(splits, dtype=object).astype(str)
     unknown = sorted(set(split_of.tolist()) - set(SPLITS))
     if unknown:
@@ -177,13 +192,18 @@ def split_parts(
     return parts
 
 
-def _numbered(labels: Sequence[str]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The class names in order, and the number of each item's."""
-    return np.unique(np.asarray(labels, dtype=object).astype(str), return_inverse=True)
+def numbered(values: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The different values as text, in order, and which of them each is.
+
+    >>> names, numbers = numbered(["wren", "kestrel", "wren"])
+    >>> names.tolist(), numbers.tolist()
+    (['kestrel', 'wren'], [1, 0, 1])
+    """
+    return np.unique(np.asarray(values, dtype=object).astype(str), return_inverse=True)
 
 
 def _split_by_class(name: str, labels: Sequence[str], seed: int, test_fraction: float) -> list[str]:
-    names, numbers = _numbered(labels)
+    names, numbers = numbered(labels)
     classes = len(names)
     tested = round(test_fraction * classes) if 0 < test_fraction < 1 else 0
     if not 1 <= tested <= classes - 2:
@@ -194,3 +214,11 @@ def _split_by_class(name: str, labels: Sequence[str], seed: int, test_fraction: 
     tests = np.zeros(classes, dtype=bool)
     tests[np.random.default_rng(seed).permutation(classes)[:tested]] = True
     return ["test" if test else "train" for test in tests[numbers]]
+
+
+def loader_workers(asked: int | None, part: Part) -> int:
+    """How many processes read items beside the one that trains: as many as asked for; else one a core, at most 8, for image files, and
+    none for what is in memory."""
+    if asked is not None:
+        return asked
+    return min(8, os.cpu_count() or 1) if isinstance(part.items, ImageFiles) else 0

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from obdsd.data.collection import Collection, Part
+from obdsd.data.defaults import training_defaults
 from obdsd.errors import InputError
 from obdsd.files import replacing
 
@@ -55,8 +56,12 @@ class GlyphImages:
         return self.pixels[positions].tobytes()
 
 
+@training_defaults(epochs=20, backbone="tiny-conv", lr=1e-3, crop=0.7, flip=False, weight=1.0)
 def glyphs(cache: Path | None = None) -> Collection:
-    """Letters as classes, 14 images of 32×32 each; rendered once, then read from `cache` (default: the user's cache folder)."""
+    """Built-in letters: 240 Latin classes train, 320 Greek, Cyrillic, Armenian and Georgian ones test; 14 images each, 32×32.
+
+    They are rendered once, then read from `cache` (default: the user's cache folder).
+    """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "obdsd" if cache is None else cache
     file = folder / f"glyphs-v{VERSION}.npz"
     rendered = _load(file)

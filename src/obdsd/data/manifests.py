@@ -6,13 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
-
-from obdsd.data.collection import Collection, collect
+from obdsd.data.collection import Collection, collect, numbered
 from obdsd.data.images import Box, ImageFiles
+from obdsd.data.tables import read_table
 from obdsd.errors import InputError
 
 BOX = ("x1", "y1", "x2", "y2")
@@ -20,9 +16,12 @@ KNOWN = ("path", "label", "split", "is_query", "is_gallery", *BOX, "group")
 
 
 def manifest(path: Path, seed: int = 0, test_fraction: float = 0.5) -> Collection:
-    """`path` and `label`; optional `split` (train, val, test, query, gallery), or `is_query` and `is_gallery` beside it (rows of
-    neither train), a crop box `x1 y1 x2 y2` in pixels, and `group`, whose mutual hits retrieval ignores. Paths are relative to the
-    manifest's folder and stay inside it. Without a split, classes are split with a seed."""
+    """A table of images: CSV or Parquet with the columns `path` and `label`.
+
+    Optional: `split` (train, val, test, query, gallery), or `is_query` and `is_gallery` beside it (rows of neither train); a crop box
+    `x1 y1 x2 y2` in pixels; `group`, whose mutual hits retrieval ignores. Paths are relative to the manifest's folder and stay inside
+    it. Without a split, classes are split with a seed.
+    """
     table = read_table(path)
     columns = {name: table[name].to_pylist() for name in KNOWN if name in table.column_names}
     for required in ("path", "label"):
@@ -33,27 +32,9 @@ def manifest(path: Path, seed: int = 0, test_fraction: float = 0.5) -> Collectio
                 raise InputError(f"{path}: row {row + 1} has no {required}; fill it or remove the row")
     files = [_inside(path, row, str(name)) for row, name in enumerate(columns["path"])]
     items = ImageFiles(path.parent, files, _boxes(path, columns))
-    groups = None
-    if "group" in columns:
-        groups = np.unique(np.asarray([str(group) for group in columns["group"]]), return_inverse=True)[1].astype(np.int64)
+    groups = numbered(columns["group"])[1] if "group" in columns else None
     labels = [str(label) for label in columns["label"]]
     return collect(str(path), items, labels, _splits(path, columns), groups=groups, seed=seed, test_fraction=test_fraction)
-
-
-def read_table(path: Path) -> pa.Table:
-    """A CSV file with text columns, or a Parquet file."""
-    try:
-        if path.suffix.lower() == ".parquet":
-            return pa.parquet.read_table(path)
-        names = pa.csv.read_csv(path, parse_options=pa.csv.ParseOptions(newlines_in_values=True)).column_names
-        as_text = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
-        return pa.csv.read_csv(path, convert_options=as_text, parse_options=pa.csv.ParseOptions(newlines_in_values=True))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (pa.ArrowException, OSError, UnicodeError) as fault:
-        raise InputError(
-            f"{path}: cannot be read as a table ({' '.join(str(fault).split())[:200]}); expected UTF-8 CSV or Parquet"
-        ) from fault
 
 
 def _inside(manifest: Path, row: int, name: str) -> str:

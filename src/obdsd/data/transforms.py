@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,8 @@ from torchvision.transforms import InterpolationMode, v2
 
 from obdsd.data.batches import Draw
 from obdsd.data.collection import Part
-from obdsd.options import Preprocessing
+from obdsd.preprocessing import Preprocessing
+from obdsd.seeds import seed_of
 
 
 def evaluation_transform(preprocessing: Preprocessing) -> v2.Transform:
@@ -63,8 +63,7 @@ class Augmented:
 
     def __getitem__(self, draw: Draw) -> tuple[Any, int, int]:
         item, label, index = self.part[draw.item]
-        key = f"{self.seed}:{draw.epoch}:{draw.batch}:{draw.position}"
         with torch.random.fork_rng(devices=[]):
             # torch.manual_seed would look for every kind of accelerator, for each image
-            torch.default_generator.manual_seed(int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little") >> 1)
+            torch.default_generator.manual_seed(seed_of(self.seed, draw.epoch, draw.batch, draw.position))
             return self.transform(item), label, index

@@ -1,9 +1,9 @@
-"""Every metric of the field by one call."""
+"""Every metric of the table by one call."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,74 +11,61 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obdsd.errors import InputError
-from obdsd.evaluation import clustering, geometry, retrieval
-from obdsd.evaluation.geometry import Density
+from obdsd.evaluation import retrieval
+from obdsd.evaluation.metrics import METRICS, Metric, Progress, Space, recall_at
 from obdsd.evaluation.points import Points, checked
 
-Progress = Callable[[str, int, int], None]
-"""Told the stage, how much of it is done, and of how much."""
 
-
-@dataclass(frozen=True, eq=False)
-class PerQuery:
-    """The retrieval metrics of each query, in the order given; `counted` is False for one with nothing to find (all its values are 0)."""
-
-    counted: NDArray[np.bool_]
-    recall: dict[int, NDArray[np.bool_]]
-    r_precision: NDArray[np.float64]
-    map_at_r: NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PerClass:
-    """The retrieval metrics as means over the counted queries of each class; classes without any are left out."""
+    """Means over the counted queries of each class, by the name of the metric; classes without any are left out."""
 
     labels: NDArray[Any]
     queries: NDArray[np.int64]
-    recall: dict[int, NDArray[np.float64]]
-    r_precision: NDArray[np.float64]
-    map_at_r: NDArray[np.float64]
+    values: dict[str, NDArray[np.float64]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Scores:
-    """Shares in 0..1, not percent. `queries` counted; `lone_queries` had no other row of their class to find and did not.
+    """The value of each metric by its name, `scores["map@r"]`, as a share in 0..1 and not in percent.
 
-    `nmi` and `ami` are None without clustering, `spectral_decay` is None where fewer than three directions exist and infinite where
-    a direction is not used. The arrays are there if details were asked for.
+    A value is None if it was left out or does not exist; it may be infinite or NaN. `queries` counted. `lone_queries` had no other row
+    of their class to find and did not count. Only with details: `counted` says which queries these are, `per_query` has the values of
+    each query in the order given, 0 for one that did not count, and `per_class` those of each class.
     """
 
-    recall: dict[int, float]
-    r_precision: float
-    map_at_r: float
-    nmi: float | None
-    ami: float | None
-    density: Density
-    spectral_decay: float | None
+    values: dict[str, float | None]
     queries: int
     lone_queries: int
-    per_query: PerQuery | None = None
+    counted: NDArray[np.bool_] | None = None
+    per_query: dict[str, NDArray[Any]] | None = None
     per_class: PerClass | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """The numbers without the arrays, ready for JSON; what is infinite or undefined becomes None."""
-        spread = {"ratio": self.density.ratio, "intra": self.density.intra, "inter": self.density.inter}
-        return {
-            "recall": {str(k): value for k, value in self.recall.items()},
-            "r_precision": self.r_precision,
-            "map_at_r": self.map_at_r,
-            "nmi": self.nmi,
-            "ami": self.ami,
-            "density": {name: finite_or_none(value) for name, value in spread.items()},
-            "spectral_decay": finite_or_none(self.spectral_decay),
-            "queries": self.queries,
-            "lone_queries": self.lone_queries,
-        }
+    def __getitem__(self, name: str) -> float | None:
+        if name not in self.values:
+            raise InputError(f"scores: {name!r} was not measured; there are {', '.join(self.values)}")
+        return self.values[name]
+
+    def as_dict(self) -> dict[str, float | None]:
+        """All values with `queries` and `lone_queries`, ready for JSON; what is infinite or NaN becomes None."""
+        values = {name: finite_or_none(value) for name, value in self.values.items()}
+        return {**values, "queries": self.queries, "lone_queries": self.lone_queries}
 
 
 def finite_or_none(value: float | None) -> float | None:
     """JSON has neither infinity nor NaN."""
     return value if value is not None and math.isfinite(value) else None
+
+
+def geometry(embeddings: Any, labels: Any) -> dict[str, float | None]:
+    """Every metric that is measured on the training set (`Metric.on_training_set`), ready for JSON.
+
+    >>> geometry([[1, 0], [0, 1], [-1, 0], [0, -1]], ["a", "a", "b", "b"])
+    {'density': 0.5, 'intra': 1.0, 'inter': 2.0, 'spectral-decay': None}
+    """
+    rows, names, _ = checked(Points(embeddings, labels))
+    space = Space(rows=rows, labels=np.unique(names, return_inverse=True)[1])
+    return {name: finite_or_none(entry.of_space(space)) for name, entry in METRICS.items() if entry.of_space and entry.on_training_set}
 
 
 def evaluate(
@@ -94,7 +81,7 @@ def evaluate(
     details: bool = False,
     progress: Progress = lambda stage, done, total: None,
 ) -> Scores:
-    """Recall@K, R-precision, MAP@R, NMI, AMI, density and spectral decay of embeddings (arrays or tensors) under the cosine.
+    """Every metric of `evaluation.metrics.METRICS` for embeddings (arrays or tensors) under the cosine.
 
     Args:
         embeddings: One row an item, (items, dim); rows are brought to unit length.
@@ -104,7 +91,7 @@ def evaluate(
         query: Other rows that ask, as (embeddings, labels) or (embeddings, labels, groups), while `embeddings` are the gallery. Default:
             every row asks for the others. Clusters and geometry are then those of both together.
         groups: Rows of the same class *and* group are not counted as finds of each other, nor as misses (one camera, one page).
-        clusters: Whether to cluster for NMI and AMI, which takes most of the time if there are thousands of classes.
+        clusters: Whether to cluster for NMI and AMI, which are None without. It takes most of the time if there are thousands of classes.
         restarts: Starts of k-means; the best by its own objective counts.
         details: Whether to return the metrics of each query and class too.
         progress: Called now and then with stage, done, total.
@@ -112,35 +99,33 @@ def evaluate(
     A query whose class has no other row (that is not ignored) cannot succeed and does not count; see `Scores.lone_queries`.
 
     >>> rows = np.array([[1.0, 0.0, 0.0], [0.8, 0.6, 0.0], [0.0, 0.6, 0.8], [0.0, 0.0, 1.0]])
-    >>> evaluate(rows, [0, 0, 1, 1], ks=(1, 2)).recall
-    {1: 1.0, 2: 1.0}
+    >>> evaluate(rows, [0, 0, 1, 1], ks=(1, 2))["recall@1"]
+    1.0
     """
     gallery = checked(Points(embeddings, labels, groups))
     asking = None if query is None else checked(_points(query), "query.")
     gallery, asking, names = _numbered(gallery, asking)
-    depth = _check_depths(ks, len(gallery.labels) - (asking is None))
-    per_query = _retrieve(gallery, asking, sorted(set(ks)), depth, progress)
-    counted = int(per_query.counted.sum())
-    if not counted:
+    _check_depths(ks, len(gallery.labels) - (asking is None))
+    metrics = [*(recall_at(int(k)) for k in sorted(set(ks))), *(entry for entry in METRICS.values() if entry != recall_at(1))]
+    counted, per_query = _retrieve(gallery, asking, metrics, progress)
+    queries = int(counted.sum())
+    if not queries:
         raise InputError("labels: no query has another row of its class to find; give classes of 2 rows or more")
     rows, numbers = _together(gallery, asking)
-    found = None
-    if clusters:
-        progress("clustering", 0, 1)
-        found = clustering.kmeans(rows, len(np.unique(numbers)), seed, restarts)
-        progress("clustering", 1, 1)
+    space = Space(rows=rows, labels=numbers, seed=seed, restarts=restarts, progress=progress)
+
+    def value(entry: Metric) -> float | None:
+        if entry.of_space is None:
+            return float(per_query[entry.name].sum() / queries)
+        return entry.of_space(space) if clusters or not entry.needs_clusters else None
+
     return Scores(
-        recall={k: float(hit.sum() / counted) for k, hit in per_query.recall.items()},
-        r_precision=float(per_query.r_precision.sum() / counted),
-        map_at_r=float(per_query.map_at_r.sum() / counted),
-        nmi=None if found is None else clustering.nmi(numbers, found),
-        ami=None if found is None else clustering.ami(numbers, found),
-        density=geometry.density(rows, numbers),
-        spectral_decay=geometry.spectral_decay(rows) if min(rows.shape) > 2 else None,
-        queries=counted,
-        lone_queries=len(per_query.counted) - counted,
+        values={entry.name: value(entry) for entry in metrics},
+        queries=queries,
+        lone_queries=len(counted) - queries,
+        counted=counted if details else None,
         per_query=per_query if details else None,
-        per_class=_by_class(per_query, gallery if asking is None else asking, names) if details else None,
+        per_class=_by_class(counted, per_query, (gallery if asking is None else asking).labels, names) if details else None,
     )
 
 
@@ -170,27 +155,33 @@ def _numbered(gallery: Points, asking: Points | None) -> tuple[Points, Points | 
     return gallery, asking, names
 
 
-def _check_depths(ks: Sequence[int], most: int) -> int:
+def _check_depths(ks: Sequence[int], most: int) -> None:
     whole = [k for k in ks if isinstance(k, (int, np.integer)) and not isinstance(k, bool)]
     if not ks or len(whole) < len(ks) or min(ks) < 1:
         raise InputError(f"ks={tuple(ks)} must be positive whole numbers; try (1, 2, 4, 8)")
     if max(ks) > most:
         raise InputError(f"ks={tuple(ks)}: {max(ks)} is more than the {most} rows that can be found; ask for fewer")
-    return int(max(ks))
 
 
-def _retrieve(gallery: Points, asking: Points | None, ks: list[int], depth: int, progress: Progress) -> PerQuery:
-    asked = len((gallery if asking is None else asking).labels)
-    result = PerQuery(np.zeros(asked, bool), {int(k): np.zeros(asked, bool) for k in ks}, np.zeros(asked), np.zeros(asked))
-    progress("search", 0, asked)
-    for part, ranking in retrieval.rankings(gallery, asking, depth):
-        result.counted[part] = ranking.relevant > 0
-        for k in ks:
-            result.recall[k][part] = retrieval.recall_at(ranking, k)
-        result.r_precision[part] = retrieval.r_precision(ranking)
-        result.map_at_r[part] = retrieval.map_at_r(ranking)
-        progress("search", part.stop, asked)
-    return result
+def _retrieve(
+    gallery: Points, asking: Points | None, metrics: Sequence[Metric], progress: Progress
+) -> tuple[NDArray[np.bool_], dict[str, NDArray[Any]]]:
+    """Which queries count, and the value of each query by the name of the metric."""
+    total = len((gallery if asking is None else asking).labels)
+    counted: list[NDArray[np.bool_]] = []
+    parts: dict[str, list[NDArray[Any]]] = {entry.name: [] for entry in metrics if entry.per_query}
+    progress("search", 0, total)
+    for part, ranking in retrieval.rankings(gallery, asking, max(entry.depth for entry in metrics)):
+        counted.append(ranking.relevant > 0)
+        for entry in metrics:
+            if entry.per_query:
+                parts[entry.name].append(entry.per_query(ranking))
+        progress("search", part.stop, total)
+    counts = np.concatenate(counted)
+    values = {name: np.concatenate(found) for name, found in parts.items()}
+    for found in values.values():
+        found[~counts] = 0
+    return counts, values
 
 
 def _together(gallery: Points, asking: Points | None) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -199,14 +190,13 @@ def _together(gallery: Points, asking: Points | None) -> tuple[NDArray[np.float3
     return np.concatenate([gallery.embeddings, asking.embeddings]), np.concatenate([gallery.labels, asking.labels])
 
 
-def _by_class(per_query: PerQuery, asked: Points, names: NDArray[Any]) -> PerClass:
-    numbers = asked.labels[per_query.counted]
+def _by_class(counted: NDArray[np.bool_], per_query: dict[str, NDArray[Any]], numbers: NDArray[np.int64], names: NDArray[Any]) -> PerClass:
+    numbers = numbers[counted]
     queries = np.bincount(numbers, minlength=len(names))
     present = queries > 0
 
     def mean(values: NDArray[Any]) -> NDArray[np.float64]:
-        sums = np.bincount(numbers, weights=values[per_query.counted], minlength=len(names))
+        sums = np.bincount(numbers, weights=values[counted], minlength=len(names))
         return sums[present] / queries[present]
 
-    recall = {k: mean(hit) for k, hit in per_query.recall.items()}
-    return PerClass(names[present], queries[present], recall, mean(per_query.r_precision), mean(per_query.map_at_r))
+    return PerClass(labels=names[present], queries=queries[present], values={name: mean(values) for name, values in per_query.items()})

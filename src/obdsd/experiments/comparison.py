@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ import torch
 from numpy.typing import NDArray
 
 from obdsd.errors import InputError, Terminated
+from obdsd.evaluation import metrics
+from obdsd.evaluation.metrics import Metric
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
 from obdsd.files import read_mapping
 from obdsd.settings import TrainOptions
@@ -35,14 +38,17 @@ from obdsd.training.stopping import Stop
 SAME = ("data", "split_seed", "test_fraction", "val_fraction", "val_fold", "score", "ks", "allow_incomplete")
 """Options that all rows share: they say what is scored."""
 
+
+def _value(result: Mapping[str, Any], of: Metric) -> float:
+    """A metric's value in a result: that of the training set where it is measured there, as in the paper."""
+    value = result["train" if of.on_training_set else "scores"].get(of.name)
+    return float("nan") if value is None else value
+
+
 METRICS: dict[str, Callable[[Mapping[str, Any]], float]] = {
-    "recall@1": lambda result: result["scores"]["recall"]["1"],
-    "map@r": lambda result: result["scores"]["map_at_r"],
-    "nmi": lambda result: result["scores"]["nmi"],
-    "density": lambda result: _or_nan(result["train"]["density"]),
-    "spectral decay": lambda result: _or_nan(result["train"]["spectral_decay"]),
+    entry.name: partial(_value, of=entry) for entry in metrics.METRICS.values() if entry.compared
 }
-"""Read from a result; density and spectral decay are those of the training set, as in the paper."""
+"""Read from a result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,15 +206,11 @@ def summarise(rows: Mapping[str, TrainOptions], seeds: Sequence[int], out: Path)
             )
         )
     first = results[baseline][0]
-    reference = {name: scores["recall"]["1"] for name, scores in (first["reference"] or {}).items()}
+    reference = {name: scores["recall@1"] for name, scores in (first["reference"] or {}).items()}
     chosen = sorted({result["chosen_by"] for found in results.values() for result in found})
     options = rows[baseline]
     epochs = ", ".join(chosen)
     return Comparison(lines=lines, seeds=list(seeds), data=options.data, epochs=epochs, scored=options.score, reference=reference)
-
-
-def _or_nan(value: float | None) -> float:
-    return float("nan") if value is None else value
 
 
 def read_result(folder: Path) -> dict[str, Any]:
@@ -220,5 +222,5 @@ def class_differences(
     ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Each class's mean over seeds of the difference of its recall, and its number of queries."""
-    recalls = [np.array([result["per_class"]["recall"]["1"] for result in side]) for side in (ours, theirs)]
+    recalls = [np.array([result["per_class"]["recall@1"] for result in side]) for side in (ours, theirs)]
     return (recalls[0] - recalls[1]).mean(axis=0), np.array(ours[0]["per_class"]["queries"])

@@ -125,12 +125,7 @@ def _values(runs: Mapping[int, Mapping[str, Any]], metric: str) -> NDArray[np.fl
 
 def _metric(run: Mapping[str, Any], metric: str) -> float:
     """In the units of the paper: percent for recall and NMI."""
-    if metric in OTHER:
-        value = run["train"][metric.replace("-", "_")]
-    elif metric == "nmi":
-        value = run["scores"]["nmi"]
-    else:
-        value = run["scores"]["recall"].get(metric.partition("@")[2])
+    value = run["train" if metric in OTHER else "scores"].get(metric)
     return float("nan") if value is None else float(value) * (100 if metric in PERCENT else 1)
 
 

@@ -43,5 +43,5 @@ def search(
     recalls: dict[str, list[float]] = {name: [] for name in candidates}
     for (name, *_), options in plan.items():
         assert options.out is not None
-        recalls[name].append(read_result(Path(options.out))["scores"]["recall"]["1"])
+        recalls[name].append(read_result(Path(options.out))["scores"]["recall@1"])
     return sorted((Found(name=name, recalls=found) for name, found in recalls.items()), key=lambda found: -found.mean)

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from obdsd.evaluation import metrics
 from obdsd.experiments.comparison import METRICS, Comparison, Line
 from obdsd.experiments.statistics import Interval
 from obdsd.files import replacing, write_json
 
-SHARES = ("recall@1", "map@r", "nmi")  # shown in percent
 HEADER = ["", *METRICS, "recall@1, difference", "over seeds", "over classes", "time"]
 
 
@@ -89,7 +89,7 @@ def _sentence(line: Line, baseline: Line) -> str:
 
 def number(metric: str, value: float) -> str:
     """A mean as the tables show it: shares in percent."""
-    return f"{100 * value:.2f}" if metric in SHARES else f"{value:.3f}"
+    return metrics.metric(metric).text(value)
 
 
 def ends(interval: Interval) -> str:

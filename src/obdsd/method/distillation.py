@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from typing import Literal
@@ -15,7 +16,7 @@ from obdsd.errors import InputError
 from obdsd.method.checks import check_rows, check_temperature, check_unit_length, refuse, require
 from obdsd.method.diffusion import inner_products
 from obdsd.method.precision import in_full
-from obdsd.method.targets import PairwiseTargets, Targets, balance
+from obdsd.method.targets import PairwiseTargets
 from obdsd.method.teachers import TeacherBatch
 
 
@@ -24,8 +25,8 @@ class SelfDistillation:
     """A term to add to any metric-learning loss: the student's batch similarities are drawn to the teacher's targets.
 
     `weight` is λ, the final weight; with `ramp="linear"` it grows with `progress` = epoch / epochs, so that the first epoch
-    needs no teacher; `"constant"` is the paper's ablation. `targets` choose PSD (`PairwiseTargets`) or OBD-SD (`BatchDiffusion`);
-    `balanced` makes their columns sum to 1 like their rows (not the paper's: docs/method.md).
+    needs no teacher; `"constant"` is the paper's ablation. `targets` choose PSD (`PairwiseTargets`) or OBD-SD (`BatchDiffusion`),
+    or are any function of (teacher's batch, temperature).
 
     >>> distill = SelfDistillation(weight=10.0)
     >>> teacher = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -38,9 +39,8 @@ class SelfDistillation:
 
     weight: float
     temperature: float = 1.0
-    targets: Targets = PairwiseTargets()
+    targets: Callable[..., Tensor] = PairwiseTargets()
     ramp: Literal["linear", "constant"] = "linear"
-    balanced: bool = False
 
     def __post_init__(self) -> None:
         finite = isinstance(self.weight, Real) and 0 <= self.weight < float("inf")
@@ -62,8 +62,7 @@ class SelfDistillation:
     @torch.no_grad()
     def taught(self, teacher: TeacherBatch) -> Float[Tensor, "b b"]:
         """What the student is drawn to: a distribution over the batch for every row."""
-        P = self.targets(teacher, self.temperature)
-        return balance(P) if self.balanced else P
+        return self.targets(teacher, self.temperature)
 
     def __call__(
         self, student: Float[Tensor, "b d"], teacher: TeacherBatch | Float[Tensor, "b e"] | None, progress: float

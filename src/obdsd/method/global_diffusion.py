@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,16 +14,22 @@ from obdsd.method.checks import check_omega, check_rows, check_temperature, chec
 from obdsd.method.diffusion import inner_products
 from obdsd.method.graph import mutual_neighbours, normalised, solve_walk
 from obdsd.method.precision import in_full
-from obdsd.method.teachers import TeacherBatch
+from obdsd.method.targets import Targets
+from obdsd.method.teachers import Teacher, TeacherBatch
 
 
-class GlobalDiffusion(nn.Module):
+class GlobalDiffusion(nn.Module, Targets):
     """Targets softmax(A_BB/τ) out of A = (1-ω)(I-ωS)⁻¹D over all samples, S on their mutual k nearest `neighbours` (Eq. 3, 12).
 
     A is never formed: D = ZZᵀ, so that A_BB = X_B Z_Bᵀ with X = (1-ω)(I-ωS)⁻¹Z, d sparse solves an epoch. `fit` wants the unit
     embeddings of the training set by the new teacher, in the order of the samples' indices; a batch is then looked up by its indices,
-    and what the teacher says of the augmented images is not used (the paper's targets are offline too). `power` raises the
-    affinities; `tolerance` is the residual at which a solve ends.
+    and what the teacher knows of the augmented images is not used (the paper's targets are offline too).
+
+    Args:
+        omega: Probability of continuing the walk.
+        neighbours: Nearest neighbours of an item on the graph.
+        power: What the similarities are raised to.
+        tolerance: The residual at which a solve ends.
 
     >>> from obdsd import SelfDistillation
     >>> photos, model, epochs = torch.randn(60, 5), nn.Linear(5, 3), 2
@@ -56,6 +63,20 @@ class GlobalDiffusion(nn.Module):
     def fitted(self) -> bool:
         return len(self.rows) > 0
 
+    def check(self, items: int, objective: nn.Module, teacher: Teacher) -> None:
+        rule = f"must be less than the {items} items that train"
+        require(self.neighbours < items, "neighbours", self.neighbours, rule, "ask for fewer")
+        has_model = "model" in dict(teacher.named_children())
+        require(has_model, "teacher", type(teacher).__name__, "has no model that could embed the whole training set", "use another")
+
+    def begin_epoch(self, teacher: Teacher, embed: Callable[[nn.Module], Float[Tensor, "n d"]]) -> None:
+        """Walk over the training set as the teacher embeds it now; a steady teacher would give the same again."""
+        if not (self.fitted and teacher.steady):
+            self.fit(embed(teacher.get_submodule("model")))
+
+    def ask(self, teacher: Teacher, inputs: Tensor, indices: Int[Tensor, " b"]) -> TeacherBatch:
+        return self.batch(indices)  # known of every item since the epoch began
+
     @torch.no_grad()
     def fit(self, rows: Float[Tensor, "n d"]) -> None:
         """Walk over the samples with these embeddings; all stays on their device. If it fails, the earlier walk is kept."""
@@ -71,7 +92,7 @@ class GlobalDiffusion(nn.Module):
         return torch.softmax(inner_products(self.walked[indices], self.rows[indices]) / temperature, dim=1)
 
     def batch(self, indices: Int[Tensor, " b"]) -> TeacherBatch:
-        """These samples as a teacher's word, without a forward pass."""
+        """These samples as a teacher's batch, without a forward pass."""
         indices = self._own(indices)
         return TeacherBatch(self.rows[indices], indices=indices)
 

@@ -1,30 +1,52 @@
-"""Targets: what the teacher says of a batch, as one probability distribution over the batch for every row."""
+"""Targets: what the teacher knows of a batch, as one probability distribution over the batch for every row."""
 
 from __future__ import annotations
 
+import abc
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
 from obdsd.errors import InputError
-from obdsd.method.checks import check_omega, check_rows, check_temperature, check_unit_length, require
+from obdsd.method.checks import check_distance_from_one, check_omega, check_rows, check_temperature, check_unit_length, require
 from obdsd.method.diffusion import diffuse, inner_products, softmax_transition, symmetric_transition
-from obdsd.method.teachers import TeacherBatch
+from obdsd.method.teachers import Teacher, TeacherBatch
 
 
-@runtime_checkable
-class Targets(Protocol):
-    """(teacher, temperature) → a (batch, batch) matrix whose rows are non-negative and sum to 1."""
+class Targets(abc.ABC):
+    """(teacher, temperature) → a (batch, batch) matrix whose rows are non-negative and sum to 1.
 
+    The other methods are hooks of a training; most targets need none of them.
+    """
+
+    @abc.abstractmethod
     def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]: ...
+
+    def check(self, items: int, objective: nn.Module, teacher: Teacher) -> None:
+        """Refuse before the first step what could not be taught beside these; `items` is the size of the training set."""
+
+    def begin_epoch(self, teacher: Teacher, embed: Callable[[nn.Module], Float[Tensor, "n d"]]) -> None:
+        """Called where an epoch begins that distils; `embed` gives a model's rows of the whole training set."""
+
+    def ask(self, teacher: Teacher, inputs: Tensor, indices: Int[Tensor, " b"]) -> TeacherBatch:
+        """What the teacher knows of a batch."""
+        return teacher(inputs, indices)
+
+    def complete(self, batch: TeacherBatch, objective: nn.Module, labels: Int[Tensor, " b"]) -> TeacherBatch:
+        """The teacher's batch with what the targets need of the base loss."""
+        return batch
 
 
 @dataclass(frozen=True)
-class PairwiseTargets:
-    """softmax(scale·D/τ): the teacher's cosines as they are (PSD, Eq. 1). `scale` = 1-ω is a control for the diffusion.
+class PairwiseTargets(Targets):
+    """softmax(scale·D/τ): the teacher's cosines as they are (PSD, Eq. 1).
+
+    Args:
+        scale: Scales the cosines. 1-ω is a control for the diffusion: a flatter teacher.
 
     >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> PairwiseTargets()(z)
@@ -43,12 +65,17 @@ class PairwiseTargets:
 
 
 @dataclass(frozen=True)
-class BatchDiffusion:
+class BatchDiffusion(Targets):
     """The teacher's similarities refined by a random walk on the batch's graph (OBDP, Eq. 5).
 
     `form="symmetric"` is the paper: A = (1-ω)(I-ωS)⁻¹D on the symmetric transition matrix, then softmax(A/τ).
     `form="softmax"` is the authors' code: P = softmax(D/τ) is diffused on the softmax transition matrix at
     `walk_temperature` (τ_d) and is the target as it stands.
+
+    Args:
+        omega: Probability of continuing the walk.
+        form: The paper's symmetric walk, or the published code's on softmax probabilities.
+        walk_temperature: Temperature of the softmax form's transition matrix.
 
     >>> z = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
     >>> BatchDiffusion(omega=0.3)(z)
@@ -66,7 +93,10 @@ class BatchDiffusion:
         check_temperature(self.walk_temperature, "walk_temperature")
         require(self.form in ("symmetric", "softmax"), "form", repr(self.form), "is unknown", "use 'symmetric' or 'softmax'")
         ignored = self.form == "symmetric" and self.walk_temperature != 1.0
-        require(not ignored, "walk_temperature", self.walk_temperature, "acts in the softmax form only", "add form='softmax'")
+        require(not ignored, "walk_temperature", self.walk_temperature, "acts in the softmax form only", "add form=softmax")
+
+    def check(self, items: int, objective: nn.Module, teacher: Teacher) -> None:
+        check_distance_from_one(self.omega, torch.float32)
 
     def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]:
         Z, D = rows_and_cosines(teacher, temperature)
@@ -85,10 +115,13 @@ class BatchDiffusion:
 
 
 @dataclass(frozen=True)
-class MeanMix:
+class MeanMix(Targets):
     """(1-ω)P + ω·p̄ with p̄ the mean row of P: a control that knows no graph.
 
     `BatchDiffusion(omega, form="softmax")` at τ_d = 1 is nearly this (a KL below 1e-6).
+
+    Args:
+        omega: Share of the mean row.
     """
 
     omega: float
@@ -102,8 +135,12 @@ class MeanMix:
 
 
 @dataclass(frozen=True)
-class UniformMix:
-    """(1-ω)P + ω/b: a control, label smoothing of the teacher."""
+class UniformMix(Targets):
+    """(1-ω)P + ω/b: a control that knows no graph, label smoothing of the teacher.
+
+    Args:
+        omega: Share of the uniform row.
+    """
 
     omega: float
 
@@ -118,8 +155,38 @@ class UniformMix:
 BALANCING_ROUNDS = 20  # at τ = 1 two suffice; a fixed number keeps the host from waiting for a device's test of convergence
 
 
+@dataclass(frozen=True)
+class Balanced(Targets):
+    """Other targets, scaled until their columns sum to 1 like their rows: no item draws all others (not the paper's: docs/method.md).
+
+    Args:
+        targets: The targets to balance.
+
+    >>> z = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+    >>> Balanced(PairwiseTargets())(z).sum(dim=0)
+    tensor([1.0000, 1.0000, 1.0000])
+    """
+
+    targets: Targets
+
+    def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]:
+        return balance(self.targets(teacher, temperature))
+
+    def check(self, items: int, objective: nn.Module, teacher: Teacher) -> None:
+        self.targets.check(items, objective, teacher)
+
+    def begin_epoch(self, teacher: Teacher, embed: Callable[[nn.Module], Float[Tensor, "n d"]]) -> None:
+        self.targets.begin_epoch(teacher, embed)
+
+    def ask(self, teacher: Teacher, inputs: Tensor, indices: Int[Tensor, " b"]) -> TeacherBatch:
+        return self.targets.ask(teacher, inputs, indices)
+
+    def complete(self, batch: TeacherBatch, objective: nn.Module, labels: Int[Tensor, " b"]) -> TeacherBatch:
+        return self.targets.complete(batch, objective, labels)
+
+
 def balance(targets: Float[Tensor, "b b"]) -> Float[Tensor, "b b"]:
-    """diag(r)·P·diag(c) whose rows sum to 1, and columns as nearly as Sinkhorn's scaling brings them: nobody is near to everybody.
+    """diag(r)·P·diag(c) whose rows sum to 1, and columns as nearly as Sinkhorn's scaling brings them.
 
     >>> balance(torch.tensor([[0.6, 0.4], [0.5, 0.5]]))
     tensor([[0.5505, 0.4495],

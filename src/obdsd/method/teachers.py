@@ -1,8 +1,8 @@
-"""Teachers: who says what the batch's similarities should be. All in eval mode for good, none with anything to train.
+"""Teachers: they tell what the batch's similarities should be. All stay in eval mode, none has anything to train.
 
-A training loop drives any of them the same way: `teacher(inputs, indices)` for the batch's `TeacherBatch`,
+A training loop drives any of them the same way: `teacher(inputs, indices)` gives the batch's `TeacherBatch`; then
 `observe(indices, embeddings)` after the student's forward pass, `step(student)` after an optimiser step and
-`update(student)` at an epoch's end; a teacher ignores what it does not need.
+`update(student)` at an epoch's end. A teacher ignores what it does not need.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from obdsd.method.precision import HALF, in_full
 
 @dataclass(frozen=True)
 class TeacherBatch:
-    """A teacher's word on one batch: unit rows, which of them it really knows (None: all), the samples' indices, and proxies.
+    """What a teacher knows of one batch: unit rows, which of them it really knows (None: all), the samples' indices, and proxies.
 
     `proxies` are unit rows in the same space that stand for classes, as a proxy loss learns them; only `ProxyDiffusion` reads them.
     """
@@ -58,10 +58,23 @@ def _shape(value: object) -> object:
 
 
 class Teacher(nn.Module):
-    """What all teachers share: eval mode whatever a parent module is told, and hooks that do nothing unless overridden."""
+    """What all teachers share: eval mode whatever a parent module is told, and hooks that do nothing unless overridden.
+
+    Attributes:
+        teaches: Whether there is anything to ask it.
+        steady: Whether it is the same in every epoch.
+        knows_proxies: Whether its rows lie in the space of the student's proxies.
+    """
+
+    teaches = True
+    steady = False
+    knows_proxies = False
 
     def train(self, mode: bool = True) -> Teacher:
         return super().train(False)
+
+    def begin(self, student: nn.Module, train_first: Callable[[], nn.Module]) -> None:
+        """Called once, before the first step; `train_first` trains the plain loss to its end and returns the model."""
 
     def update(self, student: nn.Module) -> None:
         """To be called at an epoch's end; a time to wait for the last value checks."""
@@ -72,6 +85,12 @@ class Teacher(nn.Module):
 
     def observe(self, indices: Int[Tensor, " b"], embeddings: Float[Tensor, "b d"]) -> None:
         """To be called after a student's forward pass with what it gave."""
+
+
+class NoTeacher(Teacher):
+    """Nobody teaches: the plain loss."""
+
+    teaches = False
 
 
 class _CopyTeacher(Teacher):
@@ -99,9 +118,14 @@ class _CopyTeacher(Teacher):
         )
         return zip(own, theirs, strict=True)
 
+    @torch.no_grad()
+    def _copy(self, student: nn.Module) -> None:
+        for own, theirs in self._tensor_pairs(student):
+            own.copy_(theirs)
+
 
 class PreviousEpochTeacher(_CopyTeacher):
-    """The model as it was at the end of the previous epoch (PSD, Sec. 3.2).
+    """The model as it was at the end of the previous epoch teaches (PSD, Sec. 3.2).
 
     >>> model = nn.Linear(2, 2)
     >>> teacher = PreviousEpochTeacher(model)
@@ -111,22 +135,35 @@ class PreviousEpochTeacher(_CopyTeacher):
     True
     """
 
-    @torch.no_grad()
+    knows_proxies = True
+
+    def begin(self, student: nn.Module, train_first: Callable[[], nn.Module]) -> None:
+        self._copy(student)
+
     def update(self, student: nn.Module) -> None:
         super().update(student)
-        for own, theirs in self._tensor_pairs(student):
-            own.copy_(theirs)
+        self._copy(student)
 
 
 class EMATeacher(_CopyTeacher):
-    """A running average of the student: after each step, teacher ← decay·teacher + (1-decay)·student."""
+    """A running average of the student teaches: after each step, teacher ← decay·teacher + (1-decay)·student.
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
+    Args:
+        model: The student.
+        decay: How slowly the average follows.
+    """
+
+    knows_proxies = True
+
+    def __init__(self, model: nn.Module, decay: float = 0.999) -> None:
         super().__init__(model)
         require(0 <= decay < 1, "decay", decay, "must lie in [0, 1)", "try 0.999")
         half = any(p.dtype in HALF for p in model.parameters())
         require(not half, "model", "half precision", "would round the average away", "keep it in float32 and use autocast")
         self.decay = decay
+
+    def begin(self, student: nn.Module, train_first: Callable[[], nn.Module]) -> None:
+        self._copy(student)
 
     @torch.no_grad()
     def step(self, student: nn.Module) -> None:
@@ -138,11 +175,14 @@ class EMATeacher(_CopyTeacher):
 
 
 class FrozenTeacher(_CopyTeacher):
-    """A model that no longer learns: the first generation of born-again training (BAR), or any external model.
+    """A model that no longer learns teaches. It must give unit rows.
 
-    `transform` maps the student's inputs to what the model expects (another size, another normalisation). The model must
-    give unit rows.
+    Args:
+        model: The model that teaches; it is copied.
+        transform: Maps the student's inputs to what the model expects (another size, another normalisation).
     """
+
+    steady = True
 
     def __init__(self, model: nn.Module, transform: Callable[[Any], Any] | None = None) -> None:
         super().__init__(model)
@@ -166,10 +206,21 @@ class FrozenTeacher(_CopyTeacher):
         return _TableTeacher(embeddings.detach().clone())
 
 
+class BornAgainTeacher(_CopyTeacher):
+    """A complete first training with the plain loss teaches the second (born-again networks, BAR)."""
+
+    steady = True
+    knows_proxies = True
+
+    def begin(self, student: nn.Module, train_first: Callable[[], nn.Module]) -> None:
+        self._copy(train_first())
+
+
 class _TableTeacher(Teacher):
     """One row a sample of the training set, looked up by index."""
 
     table: Tensor
+    steady = True
 
     def __init__(self, table: Tensor) -> None:
         super().__init__()
@@ -192,7 +243,7 @@ class _TableTeacher(Teacher):
 
 
 class MemoryTeacher(_TableTeacher):
-    """Each sample's own latest embedding: no second forward pass. A sample not yet seen is not `known`.
+    """Each sample's own latest embedding teaches: no second forward pass. A sample not yet seen is not `known`.
 
     >>> teacher = MemoryTeacher(num_samples=4, dim=2)
     >>> teacher.observe(torch.tensor([3]), torch.tensor([[0.0, 1.0]]))
@@ -202,6 +253,8 @@ class MemoryTeacher(_TableTeacher):
 
     clock: Tensor
     written: Tensor
+    steady = False
+    knows_proxies = True
 
     def __init__(self, num_samples: int, dim: int) -> None:
         require(num_samples >= 1 and dim >= 1, "num_samples, dim", (num_samples, dim), "must be 1 or more", "pass the training set's size")

@@ -1,7 +1,9 @@
 """Embedders: backbone → pooling → head → unit rows, with the preprocessing that the weights expect."""
 
-from obdsd.models.backbones import FEATURES, TINY_CONV
-from obdsd.models.embedder import Embedder
-from obdsd.models.source import open_model
+from obdsd.errors import explain_missing
+
+with explain_missing():
+    from obdsd.models.backbones import FEATURES, TINY_CONV
+    from obdsd.models.embedder import Embedder, open_model
 
 __all__ = ["FEATURES", "TINY_CONV", "Embedder", "open_model"]

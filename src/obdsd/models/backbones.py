@@ -18,7 +18,7 @@ from obdsd.errors import InputError
 from obdsd.method.checks import refuse
 from obdsd.models import bn_inception
 from obdsd.models.bn_inception import BN_INCEPTION
-from obdsd.options import Preprocessing
+from obdsd.preprocessing import Preprocessing
 
 FEATURES = "features"
 TINY_CONV = "tiny-conv"
@@ -91,8 +91,8 @@ def create(name: str, size: int | None = None, pretrained: bool = False) -> nn.M
         reason = " ".join(str(failure).split())[:200] or type(failure).__name__
         if not pretrained:
             raise InputError(f"backbone={name} cannot be built with size={size} ({reason}); try its default size") from failure
-        remedy = "go online, pass a file, or use tf_efficientnet_lite0 with weights=offline"
-        raise InputError(f"weights=imagenet cannot be had for {name} ({reason}); {remedy}") from failure
+        remedy = "go online, pass a file, or use tf_efficientnet_lite0 with pretrained=offline"
+        raise InputError(f"pretrained=imagenet cannot be had for {name} ({reason}); {remedy}") from failure
 
 
 def classifier_of(name: str) -> str | Sequence[str] | None:

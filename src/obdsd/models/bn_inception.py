@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from obdsd.method.checks import require
 from obdsd.models.weights import fetch, fit_file
-from obdsd.options import Preprocessing
+from obdsd.preprocessing import Preprocessing
 
 BN_INCEPTION = "bn-inception"
 # Converted from Caffe: blue first, pixels in 0..255, no scaling. With the usual RGB normalisation its retrieval is near chance.

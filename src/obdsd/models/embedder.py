@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import copy
+import difflib
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import timm
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from obdsd.errors import InputError
 from obdsd.method.checks import refuse, require
 from obdsd.method.pooling import Pooling, pool
 from obdsd.method.precision import in_full, without_autocast
 from obdsd.models import backbones, folder
 from obdsd.models.architecture import Architecture, BatchNorm, Head
 from obdsd.models.backbones import FEATURES, TINY_CONV
+from obdsd.models.bn_inception import BN_INCEPTION
 from obdsd.models.weights import fit, fit_file, fit_offline, offline_preprocessing
-from obdsd.options import Preprocessing
+from obdsd.preprocessing import Preprocessing
 
 
 class Embedder(nn.Module):
@@ -32,8 +36,8 @@ class Embedder(nn.Module):
         hidden: Width of a two-layer head between its layers; default that of the features.
         batchnorm: `frozen` keeps the statistics, whatever `train()` says, while scales and shifts train; or `train`.
             Default: frozen with weights, train without.
-        weights: `imagenet` (downloaded), `offline` (a pip package, for tf_efficientnet_lite0), `none`, or a file.
-            Default: imagenet, or none for the two that have no such weights, `tiny-conv` and `features`.
+        pretrained: Weights to begin with: `imagenet` (downloaded), `offline` (a pip package, for tf_efficientnet_lite0), `none`, or a
+            file. Default: imagenet, or none for the two that have no such weights, `tiny-conv` and `features`.
         features: Length of the rows that are given to the backbone `features`.
         size: Side of the images, if not the backbone's own.
         seed: For all that is initialised at random; torch's global generator is left alone.
@@ -46,6 +50,7 @@ class Embedder(nn.Module):
     preprocessing: Preprocessing | None  # None for features, which are no images
     feature_dim: int
     dim: int
+    knows_something: bool  # whether the features are worth something before any training
 
     def __init__(
         self,
@@ -56,14 +61,14 @@ class Embedder(nn.Module):
         head: Head = "linear",
         hidden: int | None = None,
         batchnorm: BatchNorm | None = None,
-        weights: str | Path | None = None,
+        pretrained: str | Path | None = None,
         features: int | None = None,
         size: int | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if weights is None:
-            weights = "none" if backbone in (FEATURES, TINY_CONV) else "imagenet"
+        if pretrained is None:
+            pretrained = "none" if backbone in (FEATURES, TINY_CONV) else "imagenet"
         self.architecture = Architecture(
             backbone=backbone,
             features=features,
@@ -72,31 +77,32 @@ class Embedder(nn.Module):
             head=head,
             hidden=hidden,
             dim=128 if dim is None and head != "none" else dim,
-            batchnorm=batchnorm or ("train" if weights == "none" else "frozen"),
+            batchnorm=batchnorm or ("train" if pretrained == "none" else "frozen"),
         )
-        if (backbone == FEATURES and weights != "none") or (backbone == TINY_CONV and weights == "imagenet"):
-            refuse("weights", weights, f"do not exist for {backbone}", "use none")
+        if (backbone == FEATURES and pretrained != "none") or (backbone == TINY_CONV and pretrained == "imagenet"):
+            refuse("pretrained", pretrained, f"weights do not exist for {backbone}", "use none")
+        self.knows_something = backbone == FEATURES or pretrained != "none"
         self.preprocessing = backbones.preprocessing_of(backbone, size)
         with backbones.seeded(seed):
-            self.backbone = backbones.create(backbone, size, pretrained=weights == "imagenet")
+            self.backbone = backbones.create(backbone, size, pretrained=pretrained == "imagenet")
             self.feature_dim = features or backbones.feature_width(self.backbone)
             self.dim = self.architecture.dim or self.feature_dim
             self.head = _make_head(head, self.feature_dim, hidden or self.feature_dim, self.dim)
         if pooling == "token" and not backbones.has_class_token(self.backbone):
             refuse("pooling", pooling, f"needs a class token, {backbone} has none", "use avg or avg+max")
-        self._load_weights(weights)
+        self._load_weights(pretrained)
         self.train()
 
-    def _load_weights(self, weights: str | Path) -> None:
+    def _load_weights(self, pretrained: str | Path) -> None:
         name = self.architecture.backbone
-        if weights in ("none", "imagenet"):  # the latter came with the backbone
+        if pretrained in ("none", "imagenet"):  # the latter came with the backbone
             return
-        if weights == "offline":
+        if pretrained == "offline":
             fit_offline(self.backbone, name)
             assert self.preprocessing is not None
             self.preprocessing = offline_preprocessing(self.preprocessing)
             return
-        fit_file(self.backbone, Path(weights), backbones.classifier_of(name))
+        fit_file(self.backbone, Path(pretrained), backbones.classifier_of(name))
 
     def feature_map(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
         """Local features before pooling: (b, f, h, w), or a transformer's tokens (b, n, f); rows (b, f) pass as they are."""
@@ -108,7 +114,7 @@ class Embedder(nn.Module):
         return features
 
     def pool(self, features: Float[Tensor, "b ..."]) -> Float[Tensor, "b f"]:
-        return pool(features, self.architecture.pooling, backbones.prefix_tokens(self.backbone))
+        return pool(features, self.architecture.pooling, self.prefix_tokens)
 
     def embed(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b d"]:
         """Unit rows of pooled features; normalised in float32 whatever the model's precision."""
@@ -118,6 +124,11 @@ class Embedder(nn.Module):
 
     def forward(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b d"]:
         return self.embed(self.pool(self.feature_map(x)))
+
+    @property
+    def prefix_tokens(self) -> int:
+        """How many of a transformer's tokens come before those of the patches."""
+        return backbones.prefix_tokens(self.backbone)
 
     def headless(self) -> Embedder:
         """A copy that gives the pooled features themselves, as unit rows."""
@@ -145,7 +156,7 @@ class Embedder(nn.Module):
     def load(cls, path: str | Path, map_location: str | torch.device = "cpu") -> Embedder:
         """The embedder that `save` wrote, in eval mode; downloads nothing and executes nothing from the folder."""
         architecture, preprocessing, tensors = folder.read(Path(path))
-        embedder = cls(**asdict(architecture), weights="none")
+        embedder = cls(**asdict(architecture), pretrained="none")
         fit(embedder, tensors, Path(path) / "model.safetensors")
         embedder.preprocessing = preprocessing
         return embedder.to(map_location).eval()
@@ -167,3 +178,20 @@ def _make_head(kind: Head, features: int, hidden: int, dim: int) -> nn.Module:
     if kind == "linear":
         return nn.Linear(features, dim)
     return nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, dim))
+
+
+def open_model(source: str) -> Embedder:
+    """A model folder, a run folder (its `model/`), or `BACKBONE:WEIGHTS` (`tf_efficientnet_lite0:offline`, `resnet50:imagenet`,
+    `resnet50:weights.pth`), whose pooled features are taken as they are; in eval mode."""
+    folder = Path(source).expanduser()
+    for place in (folder, folder / "model"):
+        if (place / "model.json").is_file():
+            return Embedder.load(place)
+    backbone, _, weights = source.partition(":")
+    if weights and backbone != FEATURES and not folder.exists():
+        return Embedder(backbone, head="none", pretrained=str(Path(weights).expanduser())).eval()
+    what = "holds no model.json" if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
+    rule = f"model={source!r} {what}; it must be a model folder, a run folder, or BACKBONE:WEIGHTS"
+    close = difflib.get_close_matches(backbone, [TINY_CONV, BN_INCEPTION, *timm.list_models()], n=1)
+    weights = "none" if close == [TINY_CONV] else "imagenet"
+    raise InputError(f"{rule}, {f'did you mean {close[0]}:{weights}?' if close else 'such as resnet50:imagenet'}")

@@ -19,7 +19,7 @@ from obdsd.method.checks import refuse, require
 from obdsd.models.architecture import LARGEST_IMAGE, Architecture, check_choice, check_length
 from obdsd.models.backbones import FEATURES
 from obdsd.models.weights import read_tensors
-from obdsd.options import Preprocessing
+from obdsd.preprocessing import Preprocessing
 
 FORMAT = 1
 

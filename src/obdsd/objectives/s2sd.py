@@ -13,11 +13,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from obdsd.errors import InputError
 from obdsd.method.checks import refuse, require
 from obdsd.method.distillation import SelfDistillation
 from obdsd.method.pooling import pool
 from obdsd.method.precision import in_full, without_autocast
-from obdsd.objectives.losses import Objective
+from obdsd.method.teachers import Teacher, TeacherBatch
+from obdsd.objectives.objective import Objective
+from obdsd.objectives.system import System
 
 PUBLISHED = SelfDistillation(50.0, ramp="constant")
 
@@ -130,6 +133,72 @@ class S2SD(nn.Module):
 
     def set_extra_state(self, state: Tensor) -> None:
         self.step = int(state)
+
+
+class S2SDSystem(System):
+    """A model with S2SD's heads beside it: they read its features, learn with it, and teach it in the same step."""
+
+    objective: S2SD
+
+    def check(self, items: int) -> None:
+        if self.teacher.teaches:
+            raise InputError("teaches with heads of its own; use teacher=none beside it")
+        self._targets.check(items, self.objective.base, self.teacher)
+
+    def asks(self, progress: float) -> bool:
+        return False  # the heads are inside the loss
+
+    def rows(self, inputs: Tensor) -> Float[Tensor, "b c"]:
+        """Unit rows, and beside them the features that the heads read."""
+        local = self.model.feature_map(inputs)
+        return torch.cat([self.model.embed(self.model.pool(local)), in_full(self.objective.pool(local))], dim=1)
+
+    def losses(
+        self, rows: Float[Tensor, "b c"], labels: Int[Tensor, " b"], taught: TeacherBatch | None, progress: float
+    ) -> tuple[Tensor, Tensor]:
+        return self.objective.parts(rows[:, self.model.dim :], rows[:, : self.model.dim], labels, progress)
+
+    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+        heads = {"params": self.objective.head_parameters(), "lr": lr, "weight_decay": 0.0, "at_base_lr": True}
+        return [heads, *self.objective.parameter_groups()]
+
+    def current_weight(self, progress: float) -> float:
+        return self.distill.current_weight(progress)
+
+
+def s2sd(
+    model: Any,
+    make_loss: Callable[[int], nn.Module],
+    teacher: Teacher,
+    distill: SelfDistillation,
+    seed: int = 0,
+    *,
+    widths: list[int] = [512, 1024, 1536, 2048],  # noqa: B006
+    pooling: Literal["avg", "avg+max"] = "avg+max",
+    feature_weight: float = 0.0,
+    feature_from: int = 1000,
+) -> S2SDSystem:
+    """S2SD: wider heads beside the embedding learn with it and teach it; no second network.
+
+    Args:
+        widths: Widths of the heads; one head is S2SD's DSD, several are MSD.
+        pooling: How local features become what the heads read.
+        feature_weight: Weight at which the pooled features teach too (MSDF); 0 leaves it out.
+        feature_from: Steps before the features begin to teach.
+    """
+    objective = S2SD(
+        make_loss,
+        model.feature_dim,
+        model.dim,
+        heads=widths,
+        distill=distill,
+        pooling=pooling,
+        feature_weight=feature_weight,
+        feature_from=feature_from,
+        seed=seed,
+        prefix_tokens=model.prefix_tokens,
+    )
+    return S2SDSystem(model, objective, teacher, distill)
 
 
 class _Head(nn.Module):

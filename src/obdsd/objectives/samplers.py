@@ -7,7 +7,6 @@ exact draw from the weights w in which nothing of weight 0 can win.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from obdsd.errors import InputError
 from obdsd.method.checks import require
 from obdsd.method.precision import in_full
+from obdsd.seeds import seed_of
 
 Sampling = Literal["random", "semihard", "softhard", "distance", "regularised"]
 Triplets = tuple[Int[Tensor, " t"], Int[Tensor, " t"], Int[Tensor, " t"]]
@@ -102,7 +102,7 @@ class TripletSampler(nn.Module):
     ) -> Triplets:
         if ref_emb is not None and ref_emb is not embeddings:
             raise InputError(f"ref_emb={tuple(ref_emb.shape)} is another set; '{self.sampling}' sampling draws inside the batch only")
-        generator = torch.Generator(embeddings.device).manual_seed(_mix(self.seed, self.step))
+        generator = torch.Generator(embeddings.device).manual_seed(seed_of(self.seed, self.step))
         self.step += self.training
         distances = torch.cdist(in_full(embeddings), in_full(embeddings))
         options = {"dim": embeddings.shape[1]} if self.sampling in ("distance", "regularised") else {}
@@ -151,7 +151,3 @@ def _draw(log_weights: Float[Tensor, "a b"], generator: torch.Generator) -> Int[
     waiting = torch.empty_like(log_weights, memory_format=torch.contiguous_format).exponential_(generator=generator)
     return (log_weights - waiting.log()).argmax(dim=1)
 
-
-def _mix(seed: int, step: int) -> int:
-    """A generator seed for (seed, step): neighbouring pairs must not give related streams."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}:{step}".encode(), digest_size=8).digest(), "little") >> 1

@@ -1,6 +1,10 @@
 """Training: the only room that knows the training engine."""
 
-from obdsd.training.run import train
-from obdsd.training.runs import RunResult
+from obdsd.errors import explain_missing
 
-__all__ = ["RunResult", "train"]
+with explain_missing():
+    from obdsd.training.run_folder import RunRecord
+    from obdsd.training.train import train
+    from obdsd.training.trainer import Trainer
+
+__all__ = ["RunRecord", "Trainer", "train"]

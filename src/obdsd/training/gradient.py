@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from obdsd.method.teachers import Teacher, TeacherBatch
+from obdsd.method.teachers import TeacherBatch
 
 LossOf = Callable[[Tensor], Tensor]
 
@@ -43,13 +43,13 @@ def backward(
     return z.detach()
 
 
-def ask(teacher: Teacher, inputs: Tensor, indices: Tensor, micro_batch: int) -> TeacherBatch:
-    """The teacher's word on the whole batch, asked for a chunk at a time."""
+def in_chunks(ask: Callable[[Tensor, Tensor], TeacherBatch], inputs: Tensor, indices: Tensor, micro_batch: int) -> TeacherBatch:
+    """What a teacher knows of the whole batch, asked a chunk at a time."""
     if not micro_batch or micro_batch >= len(inputs):
-        return teacher(inputs, indices)
-    words = [teacher(*chunk) for chunk in zip(torch.split(inputs, micro_batch), torch.split(indices, micro_batch), strict=True)]
-    known = None if words[0].known is None else torch.cat([word.known for word in words])
-    return TeacherBatch(torch.cat([word.embeddings for word in words]), known, indices)
+        return ask(inputs, indices)
+    batches = [ask(*chunk) for chunk in zip(torch.split(inputs, micro_batch), torch.split(indices, micro_batch), strict=True)]
+    known = None if batches[0].known is None else torch.cat([batch.known for batch in batches])
+    return TeacherBatch(torch.cat([batch.embeddings for batch in batches]), known, indices)
 
 
 def _random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:

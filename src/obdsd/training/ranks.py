@@ -74,12 +74,12 @@ class Ranks:
         """The same without gradient."""
         return values if self.size == 1 else _gathered(values)
 
-    def teaching(self, said: TeacherBatch) -> TeacherBatch:
-        """The teacher's word on the global batch."""
+    def teaching(self, batch: TeacherBatch) -> TeacherBatch:
+        """What the teacher knows of the global batch."""
         if self.size == 1:
-            return said
-        known, indices = (None if part is None else self.all(part) for part in (said.known, said.indices))
-        return TeacherBatch(self.all(said.embeddings), known, indices)
+            return batch
+        known, indices = (None if part is None else self.all(part) for part in (batch.known, batch.indices))
+        return TeacherBatch(self.all(batch.embeddings), known, indices)
 
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """In one message. A parameter that got no gradient here got none elsewhere: the loss is the same."""

@@ -6,20 +6,20 @@ import math
 
 import torch
 
-from obdsd.settings import Settings
+from obdsd.options import TrainOptions
 
 
-def lr_factor(settings: Settings, epoch: int, done: float) -> float:
+def lr_factor(options: TrainOptions, epoch: int, done: float) -> float:
     """What multiplies every learning rate when the share `done` in (0, 1] of an epoch is reached.
 
-    >>> [lr_factor(Settings(schedule="steps", lr_steps="2,3", lr_gamma=0.5), epoch, 0.5) for epoch in range(5)]
+    >>> [lr_factor(TrainOptions("x.npz", schedule="steps", lr_steps=(2, 3), lr_gamma=0.5), epoch, 0.5) for epoch in range(5)]
     [1.0, 1.0, 0.5, 0.25, 0.25]
     """
-    factor = min(1.0, (epoch + done) / settings.warmup_epochs) if settings.warmup_epochs else 1.0
-    if settings.schedule == "steps":
-        factor *= settings.lr_gamma ** sum(epoch >= step for step in settings.steps)
-    elif settings.schedule == "cosine":
-        factor *= (1 + math.cos(math.pi * (epoch + done) / settings.epochs)) / 2
+    factor = min(1.0, (epoch + done) / options.warmup_epochs) if options.warmup_epochs else 1.0
+    if options.schedule == "steps":
+        factor *= options.lr_gamma ** sum(epoch >= step for step in options.lr_steps)
+    elif options.schedule == "cosine":
+        factor *= (1 + math.cos(math.pi * (epoch + done) / options.epochs)) / 2
     return factor
 
 

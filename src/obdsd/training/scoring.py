@@ -7,18 +7,17 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
+from torch import nn
 
 from obdsd.data import Collection, Part
-from obdsd.data.embeddings import Rows
-from obdsd.data.loading import loader_workers
+from obdsd.data.collection import loader_workers
 from obdsd.data.transforms import evaluation_transform
 from obdsd.errors import InputError
 from obdsd.evaluation import Points, Scores, evaluate
 from obdsd.evaluation.embedding import embed
-from obdsd.evaluation.geometry import density, spectral_decay
-from obdsd.evaluation.scores import finite_or_none
+from obdsd.evaluation.scores import geometry
 from obdsd.models import Embedder
-from obdsd.settings import TrainOptions
+from obdsd.options import TrainOptions
 from obdsd.training.ranks import Ranks
 
 
@@ -51,13 +50,7 @@ class Scoring:
         """Density and spectral decay of the training set by its true labels, as in the paper."""
         part = self.collection["train"]
         rows = self._rows(part)
-
-        def measure() -> dict[str, float | None]:
-            spread, decay = density(rows, part.labels), spectral_decay(rows) if min(rows.shape) > 2 else None
-            found = {"density": spread.ratio, "intra": spread.intra, "inter": spread.inter, "spectral_decay": decay}
-            return {name: finite_or_none(value) for name, value in found.items()}
-
-        return self.ranks.once(measure)
+        return self.ranks.once(lambda: geometry(rows, part.labels))
 
     def reference(self) -> Mapping[str, Scores]:
         """The scored classes by the features that training starts from, and by their PCA to the embeddings' length."""
@@ -97,11 +90,11 @@ class Scoring:
 
     def _points(self, rows_of: Callable[[Part], NDArray[np.float32]], name: str) -> Points:
         part = self.collection[name]
-        return Points(rows_of(part), np.asarray(part.class_names)[part.labels], part.groups)
+        return Points(rows_of(part), part.classes, part.groups)
 
     def _scores(self, gallery: Points, query: Points | None = None, *, clusters: bool = False, details: bool = False) -> Scores:
         most = len(gallery.labels) - (query is None)
-        depths = [k for k in self.options.depths if k <= most]  # held-out classes may be few; test classes were checked before
+        depths = [k for k in self.options.ks if k <= most]  # held-out classes may be few; test classes were checked before
         rows, labels, groups = gallery
         return self.ranks.once(lambda: evaluate(rows, labels, depths, query=query, groups=groups, clusters=clusters, details=details))
 
@@ -112,10 +105,10 @@ class Scoring:
 
     def _features(self, part: Part) -> NDArray[np.float32]:
         """Unit rows of what the head is given."""
-        rows = part.items.matrix[part.positions] if isinstance(part.items, Rows) else self.rows_of(self.model.headless(), part)
+        rows = part.matrix() if part.is_rows else self.rows_of(self.model.headless(), part)
         return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
-    def rows_of(self, model: Embedder, part: Part) -> NDArray[np.float32]:
+    def rows_of(self, model: nn.Module, part: Part) -> NDArray[np.float32]:
         """Unit rows of a part by a model, its items as at a test; each rank embeds its share."""
         preprocessing = self.model.preprocessing
         if preprocessing is not None:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from obdsd.data import Collection
-from obdsd.evaluation.scores import Progress
+from obdsd.evaluation.metrics import Progress, metric
 from obdsd.experiments.reporting.cost import cost_of
 from obdsd.experiments.reporting.items import Shown, choose_items, read_queries
 from obdsd.experiments.reporting.measures import curves_of, geometry_of, heatmaps_of, sample_of, taught_batches, teacher_of_last_epoch
@@ -129,7 +129,7 @@ def _run(
         positive=positives_of(shown, rows),
         right=shown.labels[neighbours.indices[:, 0]] == shown.labels,
         per_class=[recalls.get(name, float("nan")) for name in shown.classes],
-        scores={f"Recall@{k}": share for k, share in scores["recall"].items()} | {"MAP@R": scores["map_at_r"], "NMI": scores["nmi"]},
+        scores={metric(name).title: scores[name] for name in scores if name.startswith("recall@") or name in ("map@r", "nmi")},
         geometry=geometry,
         heatmaps=heatmaps,
         cost=cost,

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from obdsd.data import Part
 from obdsd.errors import InputError
-from obdsd.evaluation.curves import Shares, cosine_histograms, gradient_shares
 from obdsd.evaluation.geometry import singular_values
+from obdsd.evaluation.pairs import Shares, cosine_histograms, gradient_shares
 from obdsd.experiments.reporting.runs import Finished
 from obdsd.method.targets import MeanMix, PairwiseTargets, Targets
 from obdsd.method.teachers import PreviousEpochTeacher, Teacher, TeacherBatch
@@ -35,11 +35,11 @@ ALONE = ("pairwise", "batch-diffusion", "mean-mix", "uniform-mix")  # targets th
 CURVES: dict[str, tuple[str, ...]] = {  # a curve's name, and where its value is in a line of metrics.jsonl
     "loss: base": ("loss", "base"),
     "loss: distillation": ("loss", "distillation"),
-    "Recall@1, held-out classes": ("validation", "recall", "1"),
-    "Recall@1, test classes (nothing is chosen by them)": ("test", "recall", "1"),
+    "Recall@1, held-out classes": ("validation", "recall@1"),
+    "Recall@1, test classes (nothing is chosen by them)": ("test", "recall@1"),
     "density": ("train", "density"),
     "distance of class means": ("train", "inter"),
-    "spectral decay": ("train", "spectral_decay"),
+    "spectral decay": ("train", "spectral-decay"),
     "share of the distillation in the gradient": ("distillation", "gradient_share"),
 }
 

@@ -40,7 +40,7 @@ class Finished:
     def recall_of_classes(self) -> dict[str, float]:
         """Recall@1 of each scored class by its name."""
         found = self.result["per_class"]
-        return dict(zip(found["labels"], found["recall"]["1"], strict=True))
+        return dict(zip(found["labels"], found["recall@1"], strict=True))
 
 
 def open_runs(folders: Sequence[Path]) -> tuple[list[Finished], Comparison | None]:
@@ -93,7 +93,7 @@ def _opened(folder: Path, name: str = "") -> Finished:
         raise InputError(f"{folder}: config.yaml is of another version of obdsd (option {[*unknown, 'data'][0]}); use that version")
     try:
         result = read_result(folder)
-        scored = result["scores"]["recall"]["1"], result["per_class"]["recall"]["1"], result["train"]
+        scored = result["scores"]["recall@1"], result["per_class"]["recall@1"], result["train"]
     except (OSError, json.JSONDecodeError, KeyError) as damage:
         raise InputError(f"{folder}: its result cannot be read ({' '.join(str(damage).split())[:120]}); restore it") from damage
     assert scored

@@ -15,7 +15,7 @@ from obdsd.data import Collection, Part
 from obdsd.data.loading import loader_workers
 from obdsd.data.transforms import evaluation_transform
 from obdsd.evaluation.embedding import Labelled, embed
-from obdsd.evaluation.scores import Progress
+from obdsd.evaluation.metrics import Progress
 from obdsd.experiments.reporting.items import CROPS, Crops, Shown, pictures, pictures_by_name, pictures_of, thumbnail
 from obdsd.models import Embedder
 from obdsd.options import Preprocessing

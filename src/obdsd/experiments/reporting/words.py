@@ -45,7 +45,7 @@ def headline_of_runs(runs: Sequence[Finished]) -> Headline:
         )
     words.append(f"{baseline.name}: for {100 * recall[baseline.name]:.1f} % of the queries the nearest other item is of their class.")
     for name, scores in (baseline.result.get("reference") or {}).items():
-        words.append(f"{name}, untrained: {100 * scores['recall']['1']:.1f} %.")
+        words.append(f"{name}, untrained: {100 * scores['recall@1']:.1f} %.")
     header = ["", *METRICS, *(["recall@1, difference", "over classes"] if others else []), "seed", "minutes"]
     paired = " Differences are to the first run, their interval by bootstrap over classes (95 %)." if others else ""
     told = (

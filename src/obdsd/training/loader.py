@@ -12,12 +12,11 @@ from torch.utils.data import DataLoader
 
 from obdsd.data import Part
 from obdsd.data.batches import ClassBatches, InstanceBatches
-from obdsd.data.embeddings import Rows
-from obdsd.data.loading import loader_workers
+from obdsd.data.collection import loader_workers
 from obdsd.data.transforms import Augmented, training_transform
 from obdsd.errors import InputError
 from obdsd.models import Embedder
-from obdsd.settings import TrainOptions
+from obdsd.options import TrainOptions
 
 
 def _leave_ctrl_c_to_the_training(worker: int) -> None:
@@ -43,8 +42,7 @@ class TrainingBatches:
         if model.preprocessing is None:  # rows of a matrix: no item is read alone
             if options.supervision == "none":
                 raise InputError("supervision=none needs two views of an image, and rows of an embeddings file have one; give images")
-            assert isinstance(part.items, Rows)
-            self.rows = torch.from_numpy(part.items.matrix[part.positions])
+            self.rows = torch.from_numpy(part.matrix())
             return
         images: Any = Augmented(part, training_transform(model.preprocessing, options.crop, options.flip), options.seed)
         workers = loader_workers(options.workers, part)

@@ -1,15 +1,14 @@
 """A run on disk: config.yaml, run.json, reference.json, metrics.jsonl, checkpoints/, model/, rows.npz, per_class.json and result.json.
 
-Nothing else holds state.
+`RunFolder` writes it; `RunRecord` is what everybody reads of a finished one.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -18,41 +17,90 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import yaml
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from obdsd.data import Collection
 from obdsd.errors import FinishedError, InputError
-from obdsd.evaluation import Scores
 from obdsd.evaluation.scores import PerClass
-from obdsd.files import read_mapping, replacing, write_json
+from obdsd.files import read_mapping, replacing, to_yaml, write_json
 from obdsd.models import Embedder
-from obdsd.settings import TrainOptions
+from obdsd.options import TrainOptions, converted
 from obdsd.training.checkpoints import Checkpoints, write_state
 
-FORMAT = 3
+FORMAT = 4
 LOCK_SECONDS = 10  # that a process may take to end after it was told to
 OWN_FILES = ("config.yaml", "*.json", "metrics.jsonl", "*.pt", "model.safetensors", "rows.npz")
 PACKAGES = ("obdsd", "torch", "timm", "pytorch-metric-learning", "lightning", "faiss-cpu", "numpy")
-OF_THE_MACHINE = ("out", "resume", "device", "workers", "logger", "checkpoint_minutes", "checkpoint_steps")
-"""Options that may differ when a run goes on: they do not change what is computed, or only within rounding."""
-OF_THE_COMMAND = ("resume", "report")
-"""Options that are no part of a run: they are not kept with it."""
+TRAIN_OR_COMPARE = "give the folder of a finished obdsd train or obdsd compare"
+
+
+def data_record(collection: Collection) -> dict[str, Any]:
+    """What tells these data from others."""
+    return {name: {"items": len(part), "fingerprint": part.fingerprint()} for name, part in collection.parts.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunResult:
-    """What a training came to: the scores on test classes of the epoch that was kept, and how it was chosen."""
+class RunRecord:
+    """A finished run: how it was trained, and what it came to. Shares are in 0..1, epochs count from 0."""
 
     folder: Path
     options: TrainOptions
-    scores: Scores
+    scores: Mapping[str, float | None]  # of the epoch that was kept, on the classes that were to be scored
+    per_class: Mapping[str, Any]  # "labels", "queries", and each metric of a query, a number a class
+    train: Mapping[str, float | None]  # geometry of the training set
+    validation: Mapping[str, float | None] | None  # scores on held-out classes
+    reference: Mapping[str, Mapping[str, float | None]]  # scores of what was there before the training, by name
     epoch: int
     chosen_by: str
-    record: dict[str, Any]
+    seconds: float
+    metrics: Sequence[Mapping[str, Any]]  # a line an epoch
+    versions: Mapping[str, str]
+    data: Mapping[str, Any]  # the data record
+    threads: int
+    processes: int
+    device: str
+
+    @classmethod
+    def read(cls, folder: Path | str) -> RunRecord:
+        """The run in a folder; one line for a folder that holds no finished run of this version."""
+        path = Path(folder)
+        run = RunFolder(path, writes=False)
+        begun, options = run.begun_as(), run.options()
+        if not run.result_file.exists():
+            raise InputError(f"{path}: {run.unfinished()}")
+        result, per_class = read_mapping(run.result_file), read_mapping(path / "per_class.json")
+        try:
+            return cls(
+                folder=path,
+                options=options,
+                **{name: result[name] for name in ("scores", "train", "validation", "epoch", "chosen_by", "seconds", "device")},
+                reference=result["reference"] or {},
+                per_class={"labels": per_class["labels"], **per_class},
+                metrics=run.metrics(),
+                **{name: begun[name] for name in ("versions", "data", "threads", "processes")},
+            )
+        except KeyError as missing:
+            raise InputError(f"{path}: its result has no {missing}; restore it, or train it again") from missing
+
+    @property
+    def last_epoch(self) -> int:
+        """Counted from 0; training may have stopped before the last one that was asked for."""
+        return int(self.metrics[-1]["epoch"]) if self.metrics else self.options.epochs - 1
 
     def model(self) -> Embedder:
         return Embedder.load(self.folder / "model")
+
+    def rows(self) -> dict[str, NDArray[np.float32]]:
+        """What the finished model made of each part, if it was kept."""
+        file = self.folder / "rows.npz"
+        if not file.exists():
+            return {}
+        try:
+            with np.load(file) as kept:
+                return {name: kept[name] for name in kept.files}
+        except (OSError, ValueError, zipfile.BadZipFile) as damage:
+            raise InputError(f"{file}: is damaged ({' '.join(str(damage).split())[:120]}); remove it, and it is computed anew") from damage
 
 
 class RunFolder:
@@ -84,10 +132,10 @@ class RunFolder:
         if self.result_file.exists():
             raise FinishedError(f"out={self.path} is finished; nothing is left to resume, see {self.result_file.name} there")
         state, damage = self.checkpoints.read()
-        if state is not None and not isinstance(state.get("epoch"), int):
+        if state is not None and not {"place", "system"} <= state.keys():
             raise InputError(f"{self.checkpoints.last}: is no checkpoint of a training; begin a new run")
         if self.writes:
-            lines = [line for line in self.metrics() if state and line["epoch"] < state["epoch"]]
+            lines = [line for line in self.metrics() if state and line["epoch"] < state["place"]["epoch"]]
             with replacing(self.metrics_file) as file:  # without lines of an epoch whose checkpoint was not written
                 file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
         return state, remarks if damage is None else [*remarks, damage]
@@ -110,8 +158,7 @@ class RunFolder:
         versions = {package: version(package) for package in PACKAGES}
         self.write("run.json", {"format": FORMAT, "versions": versions, "data": data, **here})
         with replacing(self.path / "config.yaml") as file:
-            settings = {name: value for name, value in dataclasses.asdict(options).items() if name not in OF_THE_COMMAND}
-            file.write(yaml.safe_dump(settings, sort_keys=False).encode())
+            file.write(to_yaml(options.kept()).encode())
 
     def _take(self) -> None:
         """Two trainings in one folder would spoil both."""
@@ -129,27 +176,54 @@ class RunFolder:
         except OSError as failure:
             raise InputError(f"out={self.path}: cannot be written ({failure.strerror}); choose another place") from failure
 
+    def begun_as(self) -> dict[str, Any]:
+        """What run.json holds; the one place that judges whether a run is of this version."""
+        if not (self.path / "run.json").exists():
+            raise InputError(f"{self.path}: {self.unfinished()}")
+        begun = read_mapping(self.path / "run.json")
+        if begun.get("format") != FORMAT:
+            was = begun.get("format")
+            raise InputError(f"{self.path}: is a run of another version of obdsd (format {was}, not {FORMAT}); use that version, or train again")
+        return begun
+
+    def options(self) -> TrainOptions:
+        """How the run in this folder was begun."""
+        try:
+            return TrainOptions(**converted(TrainOptions, read_mapping(self.path / "config.yaml")))
+        except (InputError, TypeError) as fault:
+            raise InputError(f"{self.path / 'config.yaml'}: {fault}") from fault
+
+    def unfinished(self) -> str:
+        """Why there is no finished run here, and what to do."""
+        if not self.path.is_dir():
+            return f"no such folder, {TRAIN_OR_COMPARE}"
+        if not (self.path / "config.yaml").exists():
+            if any(self.path.glob("*/seed-*/config.yaml")):
+                return "the comparison is not finished (no comparison.json), the same obdsd compare goes on with it"
+            return f"holds no run (no config.yaml), {TRAIN_OR_COMPARE}"
+        if (self.path / "failure.json").exists():
+            return f"its training failed ({read_mapping(self.path / 'failure.json').get('fault')}), train it anew"
+        return "its training is not finished (no result.json), go on with it by obdsd train --resume"
+
     def _check_same(self, options: TrainOptions, data: dict[str, Any], here: dict[str, int]) -> list[str]:
         """Refuse another run; tell what makes this one differ by rounding."""
-        before = read_mapping(self.path / "config.yaml")
-        now = {name: value for name, value in dataclasses.asdict(options).items() if name not in OF_THE_COMMAND}
-        differ = sorted(before.keys() ^ now.keys())
-        if differ:
-            raise InputError(f"out={self.path} was begun by another version of obdsd (option {differ[0]}); finish it with that version")
-        for name, value in now.items():
-            if name not in OF_THE_MACHINE and before[name] != value:
-                raise InputError(f"{name}={value} differs from {before[name]} that the run in {self.path} began with; resume it as it was")
-        record = read_mapping(self.path / "run.json")
-        if record.get("format") != FORMAT:
-            raise InputError(f"out={self.path} was begun by another version of obdsd; finish it with that version")
-        if record.get("data") != data:
+        begun = self.begun_as()
+        self.check_options(options)
+        if begun["data"] != data:
             raise InputError(f"data={options.data} changed since the run in {self.path} began; restore it, or begin a new run")
         return [
-            f"the run began with {record.get(name)} {name}, now there are {number}: from here on numbers agree within rounding only"
+            f"the run began with {begun.get(name)} {name}, now there are {number}: from here on numbers agree within rounding only"
             + (", and dropout draws others" if name == "processes" else "")
             for name, number in here.items()
-            if record.get(name) != number
+            if begun.get(name) != number
         ]
+
+    def check_options(self, options: TrainOptions) -> None:
+        """Refuse options that would make another run than the one in this folder."""
+        before = self.options().identity()
+        for name, value in options.identity().items():
+            if before[name] != value:
+                raise InputError(f"{name}={value} differs from {before[name]} that the run in {self.path} began with; resume it as it was")
 
     def save(self, state: dict[str, Any]) -> None:
         if self.writes:
@@ -163,16 +237,12 @@ class RunFolder:
         if self.writes:
             write_json(self.path / name, content)
 
-    def result(self) -> dict[str, Any]:
-        """What a finished run came to."""
-        return read_mapping(self.result_file)
-
     def reference(self) -> dict[str, Any] | None:
         """The scores of what was there before the training, if they were asked for."""
         file = self.path / "reference.json"
         return read_mapping(file) if file.exists() else None
 
-    def finish(self, record: dict[str, Any], per_class: PerClass, model: Embedder, rows: Mapping[str, NDArray[np.float32]]) -> None:
+    def finish(self, result: dict[str, Any], per_class: PerClass, model: Embedder, rows: Mapping[str, NDArray[np.float32]]) -> None:
         """The model, what it makes of each part, the scores of each class, then the result, which says that the run is complete."""
         if not self.writes:
             return
@@ -180,25 +250,10 @@ class RunFolder:
         if rows:
             with replacing(self.path / "rows.npz") as file:
                 np.savez(file, **rows)  # type: ignore[arg-type]
-        classes = {
-            "labels": [str(label) for label in per_class.labels],
-            "queries": per_class.queries.tolist(),
-            "recall": {str(k): np.round(values, 6).tolist() for k, values in per_class.recall.items()},
-            "map_at_r": np.round(per_class.map_at_r, 6).tolist(),
-        }
-        self.write("per_class.json", classes)
-        self.write(self.result_file.name, record)
-
-    def rows(self) -> dict[str, NDArray[np.float32]]:
-        """What the finished model made of each part, if it was kept."""
-        file = self.path / "rows.npz"
-        if not file.exists():
-            return {}
-        try:
-            with np.load(file) as kept:
-                return {name: kept[name] for name in kept.files}
-        except (OSError, ValueError, zipfile.BadZipFile) as damage:
-            raise InputError(f"{file}: is damaged ({' '.join(str(damage).split())[:120]}); remove it, and it is computed anew") from damage
+        values = {name: np.round(numbers, 6).tolist() for name, numbers in per_class.values.items()}
+        labels = [str(label) for label in per_class.labels]
+        self.write("per_class.json", {"labels": labels, "queries": per_class.queries.tolist(), **values})
+        self.write(self.result_file.name, result)
 
     def append(self, line: dict[str, Any]) -> None:
         if not self.writes:
@@ -215,12 +270,8 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines so far; one that was cut off while it was written is left out."""
-        found = []
+        lines = []
         for line in self.metrics_file.read_text().splitlines() if self.metrics_file.exists() else []:
             with suppress(json.JSONDecodeError):
-                found.append(json.loads(line))
-        return found
-
-    def versions(self) -> dict[str, str]:
-        """Of the packages that the run began with."""
-        return read_mapping(self.path / "run.json")["versions"]
+                lines.append(json.loads(line))
+        return lines

@@ -1,4 +1,4 @@
-"""From options to data, model and optimiser."""
+"""From options to the data, the model, the system and the optimiser of a training."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from obdsd.catalogue import LOSSES, SYSTEMS, TARGETS, TEACHERS
 from obdsd.data import Collection, Part, open_data
 from obdsd.data.noise import flip_labels
 from obdsd.errors import InputError
+from obdsd.method.distillation import SelfDistillation
 from obdsd.models import FEATURES, Embedder
-from obdsd.objectives import S2SD, Objective
-from obdsd.settings import Settings, TrainOptions
+from obdsd.objectives import System
+from obdsd.options import TrainOptions
 
 
 def collection_of(options: TrainOptions) -> Collection:
@@ -33,14 +35,6 @@ def collection_of(options: TrainOptions) -> Collection:
     return collection
 
 
-def training_part(options: TrainOptions, collection: Collection) -> Part:
-    """What the model is trained on: the training classes, with a share of wrong labels if asked, or each item a class of its own."""
-    train = collection["train"]
-    if options.supervision == "none":
-        return train.replace(labels=np.arange(len(train)), class_names=tuple(map(str, range(len(train)))))
-    return train.replace(labels=flip_labels(train.labels, options.label_noise, options.seed)) if options.label_noise else train
-
-
 def _check_scorable(options: TrainOptions, collection: Collection) -> None:
     """Refuse before the training what could not be scored after it."""
     scored = {name: part for name, part in collection.parts.items() if name in ("val", "test", "gallery")}
@@ -48,11 +42,17 @@ def _check_scorable(options: TrainOptions, collection: Collection) -> None:
         sizes = np.bincount(part.labels)
         if (sizes > 0).sum() < 2 or (name != "gallery" and sizes.max() < 2):
             raise InputError(f"{options.data}: {name} needs 2 classes and 2 items in one of them to be scored; split otherwise")
-        most = len(part) - (name != "gallery")
-        if name != "val" and options.score == "test" and max(options.depths) > most:
-            raise InputError(
-                f"ks={options.ks}: {max(options.depths)} is more than the {most} items of {name} that can be found; ask for fewer"
-            )
+        most, deepest = len(part) - (name != "gallery"), max(options.ks)
+        if name != "val" and options.score == "test" and deepest > most:
+            raise InputError(f"ks={deepest} is more than the {most} items of {name} that can be found; ask for fewer")
+
+
+def training_part(options: TrainOptions, collection: Collection) -> Part:
+    """What the model is trained on: the training classes, with a share of wrong labels if asked, or each item a class of its own."""
+    train = collection["train"]
+    if options.supervision == "none":
+        return train.replace(labels=np.arange(len(train)), class_names=tuple(map(str, range(len(train)))))
+    return train.replace(labels=flip_labels(train.labels, options.label_noise, options.seed)) if options.label_noise else train
 
 
 def model_of(options: TrainOptions, collection: Collection) -> Embedder:
@@ -71,23 +71,42 @@ def model_of(options: TrainOptions, collection: Collection) -> Embedder:
         head=options.head,
         hidden=options.hidden,
         batchnorm=options.batchnorm,
-        weights=options.weights,
+        pretrained=options.pretrained,
         features=width,
         size=options.size,
         seed=options.seed,
     )
 
 
-def optimizer_of(options: Settings, model: Embedder, objective: Objective | S2SD) -> torch.optim.Optimizer:
-    """One group each for the backbone, the head and what the objective trains; `base_lr` is what the schedule multiplies."""
+def system_of(options: TrainOptions, model: Embedder, part: Part) -> System:
+    """The model with all that it learns from."""
+
+    def make_loss(dim: int) -> nn.Module:
+        return LOSSES.build(options.loss, num_classes=len(part.class_names), dim=dim, seed=options.seed)
+
+    teacher = TEACHERS.build(options.teacher, model=model, num_samples=len(part), dim=model.dim)
+    distill = SelfDistillation(options.weight, options.temperature, TARGETS.build(options.targets), options.ramp)
+    system = SYSTEMS.build(options.system, model=model, make_loss=make_loss, teacher=teacher, distill=distill, seed=options.seed)
+    try:
+        system.check(len(part))
+    except InputError as fault:
+        raise InputError(f"system={options.system}, loss={options.loss}, teacher={options.teacher}, targets={options.targets}: {fault}") from fault
+    return system
+
+
+def optimizer_of(options: TrainOptions, system: System) -> torch.optim.Optimizer:
+    """One group each for the backbone, the head and what the system trains beside them; `base_lr` is what the schedule multiplies."""
+    model: Any = system.model
     groups: list[dict[str, Any]] = [
         {"params": list(model.backbone.parameters()), "lr": options.lr},
         {"params": list(model.head.parameters()), "lr": options.head_lr or options.lr},
     ]
-    if isinstance(objective, S2SD):
-        groups.append({"params": objective.head_parameters(), "lr": options.lr, "weight_decay": 0.0})
-    for group in objective.parameter_groups():
-        groups.append({**group, "lr": options.objective_lr or group.get("lr", options.lr)})
+    beside = system.parameter_groups(options.lr)
+    if options.objective_lr is not None and not any(not group.get("at_base_lr") for group in beside):
+        raise InputError(f"objective_lr={options.objective_lr} does nothing: loss={options.loss} trains no parameters; leave it out")
+    for group in beside:
+        lr = group.get("lr", options.lr) if group.pop("at_base_lr", False) or options.objective_lr is None else options.objective_lr
+        groups.append({**group, "lr": lr})
     groups = [{**group, "base_lr": group["lr"]} for group in groups if group["params"]]
     if not groups:
         raise InputError(f"head={options.head} on backbone={options.backbone} leaves nothing to train; use head=linear")
@@ -98,10 +117,10 @@ def optimizer_of(options: Settings, model: Embedder, objective: Objective | S2SD
     return kind(groups, lr=options.lr, weight_decay=options.weight_decay, fused=not scaled)
 
 
-def check_micro_batch(settings: Settings, model: Embedder) -> None:
+def check_micro_batch(options: TrainOptions, model: Embedder) -> None:
     """Chunks of a batch have statistics of their own: no BatchNorm may use them."""
-    if settings.micro_batch and _uses_batch_statistics(model):
-        raise InputError(f"micro_batch={settings.micro_batch} would change BatchNorm's statistics; use batchnorm=frozen with it")
+    if options.micro_batch and _uses_batch_statistics(model):
+        raise InputError(f"micro_batch={options.micro_batch} would change BatchNorm's statistics; use batchnorm=frozen with it")
 
 
 def with_shared_statistics(model: Embedder, processes: int, device: torch.device) -> Embedder:

@@ -1,0 +1,84 @@
+"""What there is, by name: a line for each part, with where it lives. `register` adds parts from outside. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from obdsd.errors import InputError
+from obdsd.parts import Table, suggestion
+
+LOSSES = Table(
+    "loss",
+    {
+        "multi-similarity": "obdsd.objectives.multi_similarity:multi_similarity",
+        "margin": "obdsd.objectives.margin:margin",
+        "r-margin": "obdsd.objectives.margin:r_margin",
+        "proxy-anchor": "obdsd.objectives.proxy_anchor:proxy_anchor",
+        "proxy-nca": "obdsd.objectives.proxy_nca:proxy_nca",
+        "soft-triple": "obdsd.objectives.soft_triple:soft_triple",
+        "nt-xent": "obdsd.objectives.nt_xent:nt_xent",
+        "pml": "obdsd.objectives.pml:pml",
+    },
+    context=("num_classes", "dim", "seed"),
+)
+TEACHERS = Table(
+    "teacher",
+    {
+        "none": "obdsd.method.teachers:NoTeacher",
+        "previous-epoch": "obdsd.method.teachers:PreviousEpochTeacher",
+        "ema": "obdsd.method.teachers:EMATeacher",
+        "memory": "obdsd.method.teachers:MemoryTeacher",
+        "born-again": "obdsd.method.teachers:BornAgainTeacher",
+        "features": "obdsd.models.teachers:features",
+        "frozen": "obdsd.models.teachers:frozen",
+    },
+    context=("model", "num_samples", "dim"),
+)
+TARGETS = Table(
+    "targets",
+    {
+        "pairwise": "obdsd.method.targets:PairwiseTargets",
+        "batch-diffusion": "obdsd.method.targets:BatchDiffusion",
+        "global-diffusion": "obdsd.method.global_diffusion:GlobalDiffusion",
+        "proxy-diffusion": "obdsd.method.proxy_diffusion:ProxyDiffusion",
+        "balanced": "obdsd.method.targets:Balanced",
+        "mean-mix": "obdsd.method.targets:MeanMix",
+        "uniform-mix": "obdsd.method.targets:UniformMix",
+    },
+)
+SYSTEMS = Table(
+    "system",
+    {"standard": "obdsd.objectives.system:standard", "s2sd": "obdsd.objectives.s2sd:s2sd"},
+    context=("model", "make_loss", "teacher", "distill", "seed"),
+)
+DATA = Table(
+    "data",
+    {
+        "cub200": "obdsd.data.cub200:cub200",
+        "cars196": "obdsd.data.cars196:cars196",
+        "sop": "obdsd.data.sop:sop",
+        "inshop": "obdsd.data.inshop:inshop",
+        "folder": "obdsd.data.folders:folder",
+        "manifest": "obdsd.data.manifests:manifest",
+        "embeddings": "obdsd.data.embeddings:embeddings",
+        "glyphs": "obdsd.data.glyphs:glyphs",
+    },
+    context=("path", "seed", "test_fraction", "allow_incomplete"),
+)
+TABLES = {table.kind: table for table in (LOSSES, TEACHERS, TARGETS, SYSTEMS, DATA)}
+
+
+def register(kind: str, name: str, build: Callable[..., Any]) -> None:
+    """Add a part of your own: a loss, teacher, targets, system or data set. From then on its name works everywhere.
+
+    Args:
+        kind: `loss`, `teacher`, `targets`, `system` or `data`. (A metric: `obdsd.evaluation.register_metric`.)
+        name: What it is called in options and on the command line.
+        build: A function or class. What the training knows is passed to its arguments of these names: to a loss `num_classes`, `dim`
+            and `seed`; to a teacher `model`, `num_samples` and `dim`; to a system `model`, `make_loss`, `teacher`, `distill` and
+            `seed`; to a data set `path`, `seed`, `test_fraction` and `allow_incomplete`. All other arguments are its settings.
+    """
+    if kind not in TABLES:
+        raise InputError(f"kind={kind} is not known; {suggestion(kind, TABLES)}")
+    TABLES[kind].register(name, build)

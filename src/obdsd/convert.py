@@ -1,0 +1,73 @@
+"""Values that people write, brought to the type that is wanted: for the command line, YAML files, and the settings of parts alike."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from pathlib import Path
+from typing import Any, Literal
+
+from obdsd.errors import InputError
+
+MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
+"""Stands for a default that is not there."""
+
+_SWITCH = {"true": True, "yes": True, "false": False, "no": False}
+
+
+def convert(name: str, kind: Any, value: Any) -> Any:
+    """`value`, which may be a text, as `kind`; one clear line if it is none.
+
+    >>> convert("epochs", int, "12"), convert("lr", float | None, "none"), convert("ks", tuple[int, ...], "1,2,4")
+    (12, None, (1, 2, 4))
+    """
+    origin = typing.get_origin(kind)
+    if kind is Any:
+        return value
+    if origin in (typing.Union, types.UnionType):
+        kinds = [each for each in typing.get_args(kind) if each is not type(None)]
+        if value is None or (value == "none" and str not in kinds):
+            return None
+        return convert(name, kinds[0], value) if len(kinds) == 1 else value
+    if origin is Literal:
+        return _choice(name, [*typing.get_args(kind)], value)
+    if origin in (list, tuple, typing.get_origin(typing.Sequence[int])):
+        inner = typing.get_args(kind)[0]
+        words = [word for word in value.split(",") if word.strip()] if isinstance(value, str) else value
+        if not isinstance(words, (list, tuple)):
+            words = [words]
+        made = [convert(name, inner, word.strip() if isinstance(word, str) else word) for word in words]
+        return made if origin is list else tuple(made)
+    if kind is bool:
+        if isinstance(value, bool) or str(value).lower() in _SWITCH:
+            return value if isinstance(value, bool) else _SWITCH[str(value).lower()]
+        raise InputError(f"{name}={value} must be true or false")
+    if kind is int or kind is float:
+        return _number(name, kind, value)
+    if kind is str:
+        if isinstance(value, (str, int, float, Path)) and not isinstance(value, bool):
+            return str(value)
+        raise InputError(f"{name}={value} must be a text")
+    return value
+
+
+def _number(name: str, kind: type, value: Any) -> Any:
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        number = float(value) if not isinstance(value, str) or kind is float else int(value)
+        if kind is int and number != int(number):
+            raise ValueError
+        return kind(value) if kind is float or isinstance(value, (int, str)) else int(number)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{name}={value} must be a {'whole ' if kind is int else ''}number") from None
+
+
+def _choice(name: str, choices: list[Any], value: Any) -> Any:
+    for choice in choices:
+        if value == choice or str(value) == str(choice):
+            return choice
+    close = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1)
+    remedy = f"; did you mean {close[0]}?" if close else ""
+    raise InputError(f"{name}={value} must be one of {', '.join(map(str, choices))}{remedy}")

@@ -1,0 +1,106 @@
+"""CARS196: car models."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from obdsd.data.benchmarks import Count, benchmark, halves, home, some, unknown_layout
+from obdsd.data.class_folders import Classes, merged_class_folders
+from obdsd.data.collection import Collection
+from obdsd.data.defaults import training_defaults
+from obdsd.errors import InputError
+
+COUNTS = {"train": Count(98, 8054), "test": Count(98, 8131)}
+
+
+@training_defaults(epochs=150, weight=75.0, omega=0.99, walk_temperature=1.0)
+def cars196(path: Path, allow_incomplete: bool = False) -> Collection:
+    """CARS196: classes 1 to 98 train, 99 to 196 test.
+
+    Official (`cars_annos.mat` in the folder, its `devkit/` or its parent, images in `car_ims/`), or class folders. Their alphabetical
+    order is not the official one: it is told by the devkit's class names if a `.mat` is there, else by the numbers of the image files.
+    """
+    base = home(path, "cars196")
+    places = (base, base / "devkit", base.parent)
+    devkit = next((place / name for name in ("cars_annos.mat", "cars_meta.mat") for place in places if (place / name).is_file()), None)
+    above = base.parent if base.name == "car_ims" else base
+    if devkit and devkit.name == "cars_annos.mat" and (above / "car_ims").is_dir():
+        parts, notes = halves(*_annotated(devkit), COUNTS)
+        return benchmark("cars196", above, parts, COUNTS, notes, allow_incomplete=allow_incomplete)
+    classes = {name: images for name, images in merged_class_folders(base).items() if images}
+    if len(classes) < 2:
+        wanted = "cars_annos.mat (also in devkit/ and ..) with car_ims/, or class folders in images/, train/, test/ or ."
+        raise unknown_layout("cars196", base, wanted)
+    if devkit:
+        parts, notes = halves(classes, _numbers_by_name(base, classes, devkit), COUNTS)
+    else:
+        parts, notes = _halves_by_image_number(base, classes), []
+    return benchmark("cars196", base, parts, COUNTS, notes, allow_incomplete=allow_incomplete)
+
+
+def _annotated(path: Path) -> tuple[Classes, dict[str, int]]:
+    """The classes of `cars_annos.mat` with their files and their numbers."""
+    content = _load_mat(path)
+    names = _class_names(path, content)
+    rows = np.atleast_1d(content.get("annotations", np.zeros(0)))
+    if not {"relative_im_path", "class"} <= set(rows.dtype.names or ()):
+        raise InputError(f"{path}: has no annotations with 'relative_im_path' and 'class'; get the official devkit again")
+    classes: Classes = {name: [] for name in names}
+    for image, label in zip(rows["relative_im_path"], rows["class"], strict=True):
+        if not 1 <= int(label) <= len(names):
+            raise InputError(f"{path}: class {label} of {image} must lie in 1..{len(names)}; get the official devkit again")
+        classes[names[int(label) - 1]].append(str(image))
+    return classes, {name: number for number, name in enumerate(names, start=1)}
+
+
+def _numbers_by_name(base: Path, classes: Iterable[str], devkit: Path) -> dict[str, int]:
+    """Each class folder's official number: names are compared by letters and digits, as `C/V` cannot be part of a folder's name."""
+
+    def plain(name: str) -> str:
+        return re.sub(r"[\W_]", "", name).lower()
+
+    official = {plain(name): number for number, name in enumerate(_class_names(devkit, _load_mat(devkit)), start=1)}
+    unknown = [name for name in classes if plain(name) not in official]
+    if unknown:
+        raise InputError(f"cars196 at {base}: class folders {some(unknown)} are not in {devkit.name}; rename or remove them")
+    return {name: official[plain(name)] for name in classes}
+
+
+def _halves_by_image_number(base: Path, classes: Classes) -> dict[str, Classes]:
+    """Train and test of CARS by the image files' numbers, which in the official data count up through the classes."""
+    remedy = "add cars_annos.mat or cars_meta.mat of the devkit, whose class names tell the official order"
+    stems = {name: [Path(path).stem for path in paths] for name, paths in classes.items()}
+    for name, found in stems.items():
+        strange = [stem for stem in found if not re.fullmatch(r"[0-9]+", stem)]
+        if strange:
+            raise InputError(f"cars196 at {base}: image {strange[0]!r} of {name} is no image number; {remedy}")
+    span = {name: (min(map(int, found)), max(map(int, found))) for name, found in stems.items()}
+    order = sorted(classes, key=lambda name: span[name])
+    for name, following in itertools.pairwise(order):
+        if span[following][0] <= span[name][1]:
+            raise InputError(f"cars196 at {base}: image numbers of {name} and {following} overlap and tell no class order; {remedy}")
+    (half, images), others = COUNTS["train"], COUNTS["test"]
+    if len(order) != half + others.classes:  # where classes are missing or extra, the last training image still marks the border
+        half = sum(span[name][0] <= images for name in order)
+    return {"train": {c: classes[c] for c in order[:half]}, "test": {c: classes[c] for c in order[half:]}}
+
+
+def _load_mat(path: Path) -> Mapping[str, Any]:
+    from scipy.io import loadmat
+
+    try:
+        return loadmat(path, squeeze_me=True)
+    except Exception as damage:  # scipy lets through whatever a damaged file leads to, UnboundLocalError among them
+        raise InputError(f"{path}: cannot be read as a MATLAB file ({' '.join(str(damage).split())}); get it again") from damage
+
+
+def _class_names(path: Path, content: Mapping[str, Any]) -> list[str]:
+    if "class_names" not in content:
+        raise InputError(f"{path}: has no field 'class_names'; get the official devkit again")
+    return [str(name) for name in np.atleast_1d(content["class_names"])]

@@ -1,0 +1,30 @@
+"""ProxyNCA++."""
+
+from __future__ import annotations
+
+import torch
+from pytorch_metric_learning import losses
+from torch import Tensor, nn
+
+from obdsd.objectives.objective import Objective, check_sizes, one_a_class
+
+
+def proxy_nca(num_classes: int, dim: int, seed: int = 0) -> Objective:
+    """ProxyNCA++: -log of the softmax of -9·‖z-p‖² over all proxies, the positive one included, at its label's.
+
+    The proxies' published learning rate, 400, goes with Adam's ε = 1, at which a step is as long as the gradient makes it, and with no
+    weight decay; whoever changes the one has to change the other. Embeddings and proxies are normalised inside.
+
+    Args:
+        num_classes: Classes of the training set.
+        dim: Length of the embeddings.
+        seed: Seed of the proxies.
+    """
+    check_sizes(num_classes, dim)
+
+    def initialise(proxies: Tensor) -> None:
+        nn.init.normal_(proxies, std=1 / 8, generator=torch.Generator().manual_seed(seed))
+
+    loss = losses.ProxyNCALoss(num_classes, dim, softmax_scale=9, weight_init_func=initialise)
+    optimiser = {"lr": 4e2, "eps": 1.0, "weight_decay": 0.0}
+    return Objective(loss, unit_rows=True, num_classes=num_classes, dim=dim, optimiser=optimiser, proxies=one_a_class)

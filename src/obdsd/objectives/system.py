@@ -1,0 +1,107 @@
+"""A system: what learns and what it learns from. A training drives every system by the same few methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from obdsd.errors import InputError
+from obdsd.method.distillation import SelfDistillation
+from obdsd.method.targets import Targets
+from obdsd.method.teachers import NoTeacher, Teacher, TeacherBatch
+
+Embed = Callable[[nn.Module], Tensor]
+"""A model → its unit rows of the whole training set, in the order of the items."""
+
+
+class System(nn.Module):
+    """The model, a base loss, and a teacher whose targets the model is drawn to (Eq. 7).
+
+    Other systems override what differs: which rows of the model their loss needs (`rows`), the loss (`losses`), what else is trained
+    (`parameter_groups`), and the hooks that an epoch and a step call. All state is in `state_dict`.
+
+    Args:
+        model: What is trained.
+        objective: The base loss.
+        teacher: Whom it learns from beside the labels; None for the plain loss.
+        distill: How it learns from the teacher.
+    """
+
+    def __init__(
+        self, model: Any, objective: nn.Module, teacher: Teacher | None = None, distill: SelfDistillation | None = None
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.objective = objective
+        self.teacher = teacher or NoTeacher()
+        self.distill = distill or SelfDistillation(0.0)
+        self.targets = self.distill.targets  # registers what state they have
+
+    def check(self, items: int) -> None:
+        """Refuse before the first step what cannot be taught; `items` is the size of the training set."""
+        if self.teacher.teaches:
+            self._targets.check(items, self.objective, self.teacher)
+
+    @property
+    def _targets(self) -> Targets:
+        if not isinstance(self.distill.targets, Targets):
+            raise InputError(f"targets={self.distill.targets} must be obdsd.Targets in a training; make them a subclass")
+        return self.distill.targets
+
+    def begin(self, train_first: Callable[[], nn.Module]) -> None:
+        """Called once, before the first step; `train_first` trains the plain loss to its end and returns the model."""
+        self.teacher.begin(self.model, train_first)
+
+    def begin_epoch(self, progress: float, embed: Embed) -> None:
+        """Called where an epoch begins."""
+        if self.asks(progress):
+            self._targets.begin_epoch(self.teacher, embed)
+
+    def asks(self, progress: float) -> bool:
+        """Whether a step at this point of the training needs the teacher."""
+        return self.teacher.teaches and self.distill.active(progress)
+
+    def ask(self, inputs: Tensor, indices: Int[Tensor, " b"]) -> TeacherBatch:
+        """What the teacher knows of these items."""
+        return self._targets.ask(self.teacher, inputs, indices)
+
+    def complete(self, batch: TeacherBatch, labels: Int[Tensor, " b"]) -> TeacherBatch:
+        """The teacher's batch with what the targets need of the base loss."""
+        return self._targets.complete(batch, self.objective, labels)
+
+    def rows(self, inputs: Tensor) -> Float[Tensor, "b c"]:
+        """What the loss needs of the model: unit rows, in the first `model.dim` columns."""
+        return self.model(inputs)
+
+    def losses(
+        self, rows: Float[Tensor, "b c"], labels: Int[Tensor, " b"], taught: TeacherBatch | None, progress: float
+    ) -> tuple[Tensor, Tensor]:
+        """The base loss, and τ²·(t/T)·λ·KL(the teacher's targets ‖ student)."""
+        base = self.objective(rows, labels)
+        return base, self.distill(rows, taught, progress) if self.asks(progress) else torch.zeros_like(base)
+
+    def after_step(self, indices: Int[Tensor, " b"], rows: Float[Tensor, "b d"]) -> None:
+        """Called after an optimiser step with the items of the batch and the embeddings that they had before it."""
+        self.teacher.observe(indices, rows)
+        self.teacher.step(self.model)
+
+    def end_epoch(self) -> None:
+        """Called where an epoch ends."""
+        self.teacher.update(self.model)
+
+    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+        """What is trained beside the model, as optimiser groups; `lr` is the model's learning rate."""
+        return self.objective.parameter_groups()
+
+    def current_weight(self, progress: float) -> float:
+        """λ times the ramp at this point of the training; 0 where nobody teaches."""
+        return self.distill.current_weight(progress) if self.teacher.teaches else 0.0
+
+
+def standard(model: Any, make_loss: Callable[[int], nn.Module], teacher: Teacher, distill: SelfDistillation) -> System:
+    """One base loss, and one teacher if there is one: PSD, OBD-SD, born-again networks, …"""
+    return System(model, make_loss(model.dim), teacher, distill)

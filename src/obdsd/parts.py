@@ -1,0 +1,150 @@
+"""Tables of parts: what there is of each kind by name, which settings each has, and how it is built. Imports no torch.
+
+A part is a plain function or class. What the system knows (the model, the number of classes, …) is passed to the arguments of
+these names; all its other arguments are the part's own settings: default and type from the signature, a sentence from the docstring.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import re
+import typing
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from obdsd.convert import MISSING, convert
+from obdsd.errors import InputError, explain_missing
+from obdsd.spec import Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A setting of a part; `default` is MISSING if it must be given."""
+
+    name: str
+    type: Any
+    default: Any
+    sentence: str
+
+
+class Table:
+    """The parts of one kind.
+
+    Args:
+        kind: What they are called in options and messages: `loss`, `teacher`, …
+        homes: Name → `module:attribute`, imported on first use.
+        context: Arguments that the system fills in, by name.
+    """
+
+    def __init__(self, kind: str, homes: Mapping[str, str], context: Collection[str] = ()) -> None:
+        self.kind, self.context = kind, tuple(context)
+        self._homes: dict[str, str | Callable[..., Any]] = dict(homes)
+        self.from_outside: dict[str, str] = {}  # name → the module that registered it
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._homes)
+
+    def register(self, name: str, build: Callable[..., Any]) -> None:
+        """Add a part from outside the package."""
+        if name in self._homes:
+            raise InputError(f"{self.kind}={name} is taken; register it by another name")
+        if not re.fullmatch(r"[A-Za-z][\w-]*", name):
+            raise InputError(f"{self.kind}={name!r} must be letters, digits and dashes; rename it")
+        self._homes[name] = build
+        self.from_outside[name] = build.__module__
+
+    def find(self, name: str) -> Callable[..., Any]:
+        """What builds the part of this name."""
+        home = self._homes.get(name)
+        if home is None:
+            raise InputError(f"{self.kind}={name} is not known; {suggestion(name, self._homes)}")
+        if isinstance(home, str):
+            module, _, attribute = home.partition(":")
+            with explain_missing():
+                home = getattr(importlib.import_module(module), attribute)
+            self._homes[name] = home
+        assert callable(home)
+        return home
+
+    def settings(self, name: str) -> dict[str, Setting]:
+        """The part's own settings, in the order of its signature."""
+        build = self.find(name)
+        sentences = _sentences(build)
+        hints = typing.get_type_hints(build.__init__ if inspect.isclass(build) else build)
+        return {
+            key: Setting(
+                name=key,
+                type=hints.get(key, Any),
+                default=MISSING if parameter.default is inspect.Parameter.empty else parameter.default,
+                sentence=sentences.get(key, ""),
+            )
+            for key, parameter in inspect.signature(build).parameters.items()
+            if key not in self.context and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        }
+
+    def summary(self, name: str) -> str:
+        """The first sentence of the part's docstring."""
+        return (inspect.getdoc(self.find(name)) or "").partition("\n")[0]
+
+    def checked(self, text: str | Spec) -> Spec:
+        """The canonical form: every setting known, named and of its type; those at their default left out."""
+        spec = Spec.parse(text)
+        settings = self._given(spec)
+        inner = [name for name, value in list(settings.items())[:1] if isinstance(value, Spec)]  # balanced(pairwise)
+        return Spec(spec.name, settings, tuple(settings.pop(name) for name in inner))
+
+    def _given(self, spec: Spec) -> dict[str, Any]:
+        """The settings that differ from their defaults, in the order of the signature."""
+        known = self.settings(spec.name)
+        if len(spec.positional) > len(known):
+            raise InputError(f"{self.kind}={spec} has more values than {spec.name} has settings ({', '.join(known) or 'none'}); name them")
+        given = {**dict(zip(known, spec.positional, strict=False)), **spec.settings}
+        if len(given) < len(spec.positional) + len(spec.settings):
+            raise InputError(f"{self.kind}={spec} gives a setting twice; give it once")
+        for name in given:
+            if name not in known:
+                remedy = suggestion(name, known) if known else "leave it out"
+                raise InputError(f"{self.kind}={spec}: {spec.name} has no setting {name!r}; {remedy}")
+        missing = [name for name, setting in known.items() if setting.default is MISSING and name not in given]
+        if missing:
+            raise InputError(f"{self.kind}={spec} needs {' and '.join(missing)}; write {spec.name}({missing[0]}=…)")
+        made = {name: self._converted(f"{self.kind}={spec}: {name}", known[name], given[name]) for name in known if name in given}
+        return {name: value for name, value in made.items() if value != known[name].default}
+
+    def _converted(self, where: str, setting: Setting, value: Any) -> Any:
+        if Spec in (setting.type, *typing.get_args(setting.type)):  # the part reads it itself
+            return None if value is None else Spec.parse(value)
+        if setting.name == self.kind:  # a part around a part
+            return self.checked(value)
+        return convert(where, setting.type, value)
+
+    def build(self, text: str | Spec, **context: Any) -> Any:
+        """The part, made with its settings and with what it asks for of the context."""
+        spec = Spec.parse(text)
+        settings, build = self._given(spec), self.find(spec.name)
+        wanted = inspect.signature(build).parameters
+        if self.kind in settings:  # a part around a part
+            settings[self.kind] = self.build(settings[self.kind], **context)
+        try:
+            return build(**{name: value for name, value in context.items() if name in wanted}, **settings)
+        except InputError as fault:
+            raise InputError(f"{self.kind}={spec}: {fault}") from fault
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """What a mistyped name was meant to be, or all that there is."""
+    close = difflib.get_close_matches(name.lower(), known, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+
+
+def _sentences(build: Callable[..., Any]) -> dict[str, str]:
+    """The sentence of each argument, from the docstring's `Args:`."""
+    _, found, arguments = (inspect.getdoc(build) or "").partition("\nArgs:\n")
+    if not found:
+        return {}
+    entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", arguments.partition("\n\n")[0], flags=re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}

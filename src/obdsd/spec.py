@@ -1,0 +1,140 @@
+"""The one written form of a part and its settings, as in Python: `margin(beta=0.6, sampling=random)`. Only names and literals are read."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from obdsd.errors import InputError
+
+_TOKEN = re.compile(r"""\s*(?:(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<word>[^\s()\[\],="']+)|(?P<mark>[()\[\],=]))""")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_WORDS = {"true": True, "True": True, "false": False, "False": False, "none": None, "None": None}
+
+
+class Spec:
+    """A part by name with its settings. Settings may be parts themselves: `balanced(batch-diffusion(omega=0.3))`.
+
+    >>> spec = Spec.parse("margin(beta=0.6, sampling=random)")
+    >>> spec.name, spec.settings
+    ('margin', {'beta': 0.6, 'sampling': 'random'})
+    >>> str(spec)
+    'margin(beta=0.6, sampling=random)'
+    """
+
+    __slots__ = ("name", "positional", "settings")
+
+    def __init__(self, name: str, settings: Mapping[str, Any] | None = None, positional: tuple[Any, ...] = ()) -> None:
+        self.name, self.settings, self.positional = name, dict(settings or {}), positional
+
+    @classmethod
+    def parse(cls, text: str | Spec) -> Spec:
+        """The part that a text names."""
+        if isinstance(text, Spec):
+            return text
+        parser = _Parser(text)
+        found = parser.value()
+        parser.end()
+        if found is None:
+            found = "none"
+        if isinstance(found, str):
+            found = Spec(found)
+        if not isinstance(found, Spec):
+            parser.fail("must begin with a name")
+        return found
+
+    def with_setting(self, name: str, value: Any) -> Spec:
+        """A copy with one setting more, or another value of it."""
+        return Spec(self.name, {**self.settings, name: value}, self.positional)
+
+    def __str__(self) -> str:
+        inside = [*map(_written, self.positional), *(f"{name}={_written(value)}" for name, value in self.settings.items())]
+        return f"{self.name}({', '.join(inside)})" if inside else self.name
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spec) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
+def _written(value: Any) -> str:
+    """A setting's value as `Spec.parse` reads it."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_written, value))}]"
+    if isinstance(value, str):
+        plain = (token := _TOKEN.fullmatch(value)) and token["word"] == value == _literal(value)
+        return value if plain else repr(value)
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _literal(word: str) -> Any:
+    """A number, true, false or none as such; any other word is a text."""
+    return ast.literal_eval(word.lstrip("+")) if _NUMBER.fullmatch(word) else _WORDS.get(word, word)
+
+
+class _Parser:
+    """Reads `name(value, setting=value)`, where a value is a number, a text, true, false, none, a list, or a part."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.place = text, 0
+
+    def value(self) -> Any:
+        kind, token = self._next()
+        if kind == "text":
+            return ast.literal_eval(token)
+        if token == "[":
+            return [value for _, value in self._items("]", named=False)]
+        if kind != "word":
+            self.fail(f"has {token!r} where a name or a value should stand" if token else "ends too early")
+        if self._peek() == "(":
+            self._next()
+            items = self._items(")", named=True)
+            names = [name for name, _ in items if name]
+            if len(set(names)) < len(names):
+                self.fail("has a setting twice")
+            return Spec(token, {name: value for name, value in items if name}, tuple(value for name, value in items if not name))
+        return _literal(token)
+
+    def _items(self, close: str, named: bool) -> list[tuple[str, Any]]:
+        items: list[tuple[str, Any]] = []
+        while self._peek() != close:
+            value, name = self.value(), ""
+            if named and self._peek() == "=":
+                self._next()
+                if not isinstance(value, str) or not value.isidentifier():
+                    self.fail(f"has {value!r} before '=', which must be the name of a setting")
+                value, name = self.value(), value
+            items.append((name, value))
+            if self._peek() == ",":
+                self._next()
+            elif self._peek() != close:
+                self.fail(f"has no {close!r} or ',' after {value!r}")
+        self._next()
+        return items
+
+    def end(self) -> None:
+        if self.text[self.place :].strip():
+            self.fail(f"has {self.text[self.place :].strip()!r} after its end")
+
+    def _peek(self) -> str:
+        before = self.place
+        token = self._next()[1]
+        self.place = before
+        return token
+
+    def _next(self) -> tuple[str, str]:
+        found = _TOKEN.match(self.text, self.place)
+        if found is None:
+            if self.text[self.place :].strip():
+                self.fail(f"cannot be read from {self.text[self.place :].strip()!r} on")
+            return "", ""
+        self.place = found.end()
+        return str(found.lastgroup), str(found[str(found.lastgroup)])
+
+    def fail(self, what: str) -> Any:
+        raise InputError(f"{self.text!r} {what}; write it as margin(beta=0.6, sampling=random)")

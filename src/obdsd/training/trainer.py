@@ -1,0 +1,166 @@
+"""A training in memory, and the step that it takes: the paper's algorithm on an engine that knows devices and precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from obdsd.data import Collection
+from obdsd.errors import InputError
+from obdsd.method.teachers import TeacherBatch
+from obdsd.models.devices import choose_device
+from obdsd.options import TrainOptions
+from obdsd.seeds import seed_of
+from obdsd.training import build
+from obdsd.training.gradient import backward, in_chunks
+from obdsd.training.loader import TrainingBatches
+from obdsd.training.probe import gradient_share, targets_reading
+from obdsd.training.ranks import Ranks, engine
+from obdsd.training.scoring import Scoring
+
+PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
+
+
+@dataclass
+class Place:
+    """How far a training is; with the weights, all its state. Randomness is a function of the place and needs none."""
+
+    epoch: int = 0  # the one under way
+    step: int = 0  # batches of it that are done
+    items: int = 0  # in them
+    sums: dict[str, float] = field(default_factory=dict)  # of the loss's parts over them
+    reading: dict[str, float] = field(default_factory=dict)  # of the distillation, in the middle of the epoch
+    epoch_seconds: float = 0.0
+    seconds: float = 0.0  # of all epochs before
+    best: float = -1.0
+    best_epoch: int = -1
+    stale: int = 0  # evaluations since the best
+
+
+class Trainer:
+    """Data, model, system and optimiser of a training, made of its options. It reads no run's folder and writes none."""
+
+    def __init__(self, options: TrainOptions, collection: Collection) -> None:
+        self.options, self.collection, self.place = options, collection, Place()
+        kind = choose_device(options.device).type
+        if options.precision == "16" and kind != "cuda":
+            raise InputError(f"precision=16 needs a GPU, device={kind} has none; use bf16")
+        self.fabric = engine(options.device, PRECISIONS[options.precision])
+        self.ranks, self.device = Ranks(self.fabric), self.fabric.device
+        self.part = build.training_part(options, collection)
+        self.model = build.with_shared_statistics(build.model_of(options, collection), self.ranks.size, self.device)
+        build.check_micro_batch(options, self.model)
+        self.batches = TrainingBatches(options, self.part, self.model, self.ranks.rank, self.ranks.size)
+        self.system = build.system_of(options, self.model, self.part).to(self.device)
+        if options.channels_last:
+            self.model.to(memory_format=torch.channels_last)
+        if options.compile:
+            self.model.compile()
+        self.optimizer: Any = self.fabric.setup_optimizers(build.optimizer_of(options, self.system))
+        self.scoring = Scoring(options, collection, self.model, self.ranks)
+
+    @property
+    def progress(self) -> float:
+        """t/T of the paper: the share of the epochs that are done."""
+        return self.place.epoch / self.options.epochs
+
+    def begin(self, train_first: Callable[[], nn.Module]) -> None:
+        """Once, before the first step: the head as asked, then whoever teaches."""
+        if self.options.head_init == "projection":
+            projection = torch.from_numpy(self.scoring.projection()).to(self.device)
+            self.model.head.load_state_dict({"weight": projection, "bias": torch.zeros(len(projection))})
+        self.system.begin(train_first)
+
+    def begin_epoch(self) -> None:
+        """Before the first step of an epoch, and where one that was interrupted goes on."""
+        self.scoring.forget()
+        self.model.train()
+        self.model.backbone.requires_grad_(self.place.epoch >= self.options.head_only_epochs)
+        if self.place.step == 0:
+            self.system.begin_epoch(self.progress, self._embedded)
+
+    def _embedded(self, model: nn.Module) -> Tensor:
+        """Rows of the training set by a model, without augmentation."""
+        return torch.from_numpy(self.scoring.rows_of(model, self.part)).to(self.device)
+
+    def step(self, inputs: Tensor, labels: Tensor, indices: Tensor) -> dict[str, Tensor]:
+        """One step of the paper's algorithm: `teach`, `learn`, and what the system does after a step. Returns the loss's parts."""
+        inputs, labels, indices = self.fabric.to_device((inputs, labels, indices))
+        self._seed(self.place.epoch, self.place.step, self.ranks.rank)  # each process drops out other things
+        all_labels, all_indices = self.ranks.all(labels), self.ranks.all(indices)
+        taught = self.teach(inputs, indices, all_labels)
+        rows, parts = self.learn(inputs, all_labels, taught)
+        self.system.after_step(all_indices, self.ranks.all(rows[:, : self.model.dim]))
+        return parts
+
+    def teach(self, inputs: Tensor, indices: Tensor, labels: Tensor) -> TeacherBatch | None:
+        """What the teacher knows of the global batch, whose labels are given; None where nobody is asked."""
+        if not self.system.asks(self.progress):
+            return None
+        with self.fabric.autocast():
+            batch = in_chunks(self.system.ask, self._stored(inputs), indices, self.options.micro_batch)
+        return self.system.complete(self.ranks.teaching(batch), labels)
+
+    def learn(self, inputs: Tensor, labels: Tensor, taught: TeacherBatch | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Forwards, backwards, and the optimiser: this process's rows as they were before, and the loss's parts on the global batch."""
+        parts: dict[str, Tensor] = {}
+
+        def loss_of(rows: Tensor) -> Tensor:
+            rows = self.ranks.rows(rows)
+            self._seed(self.place.epoch, self.place.step)  # all processes draw the same for the one loss
+            base, distillation = self.system.losses(rows, labels, taught, self.progress)
+            parts.update(base=base.detach(), distillation=distillation.detach())
+            if not all(map(torch.isfinite, parts.values())):
+                shown = ", ".join(f"{name} {float(value):.4g}" for name, value in parts.items())
+                raise InputError(f"the loss is not finite ({shown})")
+            if self.place.step == len(self.batches) // 2 and distillation.detach() > 0:  # at the first step the student is its teacher
+                about_targets = {} if taught is None else targets_reading(self.system.distill, taught, labels)
+                share = gradient_share(rows, self.model.dim, base, distillation)
+                self.place.reading = {**about_targets, "gradient_share": share}
+            return base + distillation
+
+        self.optimizer.zero_grad()
+        rows = backward(self._forward, self._stored(inputs), loss_of, self.options.micro_batch, self.fabric.backward)
+        self.ranks.average_gradients(self.system.parameters())
+        if self.options.clip:
+            self.fabric.clip_gradients(self.model, self.optimizer, max_norm=self.options.clip, error_if_nonfinite=False)
+        self.optimizer.step()
+        return rows, parts
+
+    def _forward(self, inputs: Tensor) -> Tensor:
+        with self.fabric.autocast():
+            return self.system.rows(inputs)
+
+    def _stored(self, inputs: Tensor) -> Tensor:
+        channels_last = self.options.channels_last and inputs.ndim == 4
+        return inputs.to(memory_format=torch.channels_last) if channels_last else inputs
+
+    def _seed(self, *place: int) -> None:
+        """What is drawn from here on, on the CPU or the run's device, is a function of the place. (`torch.manual_seed` would do it on every
+        device, and without a GPU keep each call for one that may yet come.)"""
+        seed = seed_of(self.options.seed, *place)
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.default_generators[self.device.index or 0].manual_seed(seed)
+        elif self.device.type != "cpu":
+            torch.get_device_module(self.device).manual_seed(seed)
+
+    def state(self) -> dict[str, Any]:
+        """All that a checkpoint holds."""
+        return {
+            "place": asdict(self.place),
+            "system": self.system.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "precision": self.fabric.strategy.precision.state_dict(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Be where the training was when `state` was taken."""
+        self.system.load_state_dict(state["system"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.fabric.strategy.precision.load_state_dict(state["precision"])
+        self.place = Place(**state["place"])
