@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 CODE := src tests benchmarks demo study
 
-.PHONY: help demo test test-faults test-package test-study check format bench install chromium
+.PHONY: help demo test test-faults test-package test-study check format bench docs install chromium
 
 help:
 	@echo "make demo    the method at work on built-in letters: a table and a retrieval, a few minutes on two cores"
@@ -16,6 +16,7 @@ help:
 	@echo "make check   lint and type-check only"
 	@echo "make format  put the code into its usual form"
 	@echo "make bench   measure speed and memory against peers (writes benchmarks/results/)"
+	@echo "make docs    build the site into site/; a link that leads nowhere stops it"
 	@echo "VENV=DIR     where the environment is (default .venv)"
 	@echo "CHROMIUM=no  make test installs no browser by apt-get and skips the tests of the report's page"
 	@echo "CONSTRAINTS=/dev/null  the newest versions, not those of constraints.txt (which are for Python 3.11)"
@@ -62,6 +63,12 @@ format: install
 
 bench: install
 	$(BIN)/python -m benchmarks
+
+docs: install
+	@$(BIN)/python -c "import material, mkdocstrings_handlers.python" 2>/dev/null || \
+	    $(BIN)/pip install --quiet --constraint $(CONSTRAINTS) --no-build-isolation --editable ".[docs]"
+	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict
+	@echo "site/index.html; with search: $(PYTHON) -m http.server --directory site"
 
 # Dependencies once for each state of the dependency files; the project itself (a link to this folder) each time.
 DEPENDENCIES := $(VENV)/.dependencies-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
