@@ -97,16 +97,11 @@ def test_the_core_alone_gives_the_method_and_the_other_rooms_say_what_they_need(
         """
 import importlib, obdsd
 print(*(getattr(obdsd, name).__name__ for name in obdsd.__all__ if name not in ("__version__", "objectives")))
-for room in ("objectives", "models", "evaluation", "training", "experiments"):
+for room in ("objectives", "models", "data", "evaluation", "training", "experiments"):
     try:
         importlib.import_module(f"obdsd.{room}")
     except obdsd.errors.MissingExtra as missing:
         print(missing)
-from obdsd.data import open_data
-try:
-    open_data("glyphs")
-except obdsd.errors.MissingExtra as missing:
-    print(missing)
 """
     )
     assert done.returncode == 0, done.stderr
@@ -132,7 +127,6 @@ def test_another_missing_module_is_no_extra():
         importlib.import_module("obdsd_of_old")
 
 
-@pytest.mark.xfail(reason="the command line still imports yaml and jsonargparse at once", strict=True)
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["info"], ["train", "--help"]])
 def test_the_command_line_helps_without_the_extras(arguments):
     done = without_extras(f"from obdsd.cli import main; sys.exit(main({arguments}))")
@@ -140,7 +134,6 @@ def test_the_command_line_helps_without_the_extras(arguments):
     assert done.stdout
 
 
-@pytest.mark.xfail(reason="the command line still imports yaml and jsonargparse at once", strict=True)
 def test_a_command_without_its_extra_is_one_line(tmp_path):
     done = without_extras(f"from obdsd.cli import main; sys.exit(main(['train', 'glyphs', '--out', {str(tmp_path / 'run')!r}]))")
     assert done.returncode == 2
