@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from obdsd.cli import report
 from obdsd.errors import EXTRAS, MissingExtra, explain_missing
 
 try:
@@ -138,3 +139,13 @@ def test_a_command_without_its_extra_is_one_line(tmp_path):
     done = without_extras(f"from obdsd.cli import main; sys.exit(main(['train', 'glyphs', '--out', {str(tmp_path / 'run')!r}]))")
     assert done.returncode == 2
     assert re.fullmatch(r'obdsd: \w+ is not installed; pip install "obdsd\[train\]" installs it\n', done.stderr)
+
+
+def test_a_training_without_the_report_extra_ends_well_and_says_so(tmp_path, monkeypatch, capsys):
+    def write(*_, **__):
+        with explain_missing():
+            raise ModuleNotFoundError("No module named 'plotly'", name="plotly")
+
+    monkeypatch.setattr(report, "write", write)
+    report.write_at_the_end(tmp_path, "cpu")
+    assert capsys.readouterr().err == 'no report: plotly is not installed; pip install "obdsd[report]" installs it\n'
