@@ -81,7 +81,7 @@ def test_nothing_is_declared_that_nobody_imports():
 def test_what_tests_and_tools_import_is_installed_for_them():
     folders = ("tests", "benchmarks", "demo", "study")
     imported = set().union(*(packages_of(path) for folder in folders for path in (ROOT / folder).rglob("*.py")))
-    here = declared(PROJECT["optional-dependencies"]["dev"]) | {"tomli"}
+    here = declared(PROJECT["optional-dependencies"]["dev"]) | {"tomli", "tomllib"}
     everything = here | {distribution(package) for package in (*CORE, *EXTRAS["train"], *EXTRAS["report"])}
     assert {distribution(package) for package in imported} <= everything
 
