@@ -15,6 +15,7 @@ from obdsd.experiments.comparison import Comparison, Line, compared_metrics
 from obdsd.experiments.statistics import Interval
 from obdsd.files import replacing, write_json
 
+
 def header() -> list[str]:
     """Of a comparison's table; the first column is the row's name."""
     return ["", *(shown.title for shown in compared_metrics()), "Recall@1, difference", "over seeds", "over classes", "time"]
