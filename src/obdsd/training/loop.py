@@ -40,7 +40,7 @@ class Loop:
         with self.stop.deferred():
             while self.trainer.place.epoch < self.options.epochs and not self._out_of_patience():
                 self._run_epoch(display)
-                self.trainer.system.end_epoch()
+                self.trainer.system.end_epoch(self.trainer.place.reading)
                 line = self._close_epoch(self._evaluate())
                 display.epoch(line)
                 if logger is not None:
