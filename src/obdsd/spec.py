@@ -54,7 +54,7 @@ class Spec:
         return Spec(self.name, {**self.settings, name: value}, self.positional)
 
     def __str__(self) -> str:
-        inside = [*map(_written, self.positional), *(f"{name}={_written(value)}" for name, value in self.settings.items())]
+        inside = [*map(written, self.positional), *(f"{name}={written(value)}" for name, value in self.settings.items())]
         return f"{self.name}({', '.join(inside)})" if inside else self.name
 
     __repr__ = __str__
@@ -66,10 +66,10 @@ class Spec:
         return hash(str(self))
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
     """A setting's value as `Spec.parse` reads it."""
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_written, value))}]"
+        return f"[{', '.join(map(written, value))}]"
     if isinstance(value, str):
         token = _TOKEN.fullmatch(value)
         if token and token["word"] == value == _literal(value):
