@@ -66,7 +66,7 @@ def check_limits(options: Any) -> None:
 def _limits(low: float | None, above: float | None, below: float | None) -> str:
     if below is not None:
         return f"from {low:g} to less than {below:g}" if low is not None else f"more than {above:g} and less than {below:g}"
-    return f"{low:g} or more" if low is not None else "a number above 0" if above == 0 else "finite"
+    return f"{low:g} or more" if low is not None else f"a number above {above:g}" if above is not None else "finite"
 
 
 def _shown(value: Any) -> str:
@@ -234,6 +234,8 @@ class TrainOptions:
     report: bool = option(True, "Write report.html into the folder at the end.", RUNNING, scope="command")
 
     def __post_init__(self) -> None:
+        for name, value in converted(TrainOptions, vars(self)).items():
+            object.__setattr__(self, name, value)
         for name, table in (("loss", LOSSES), ("teacher", TEACHERS), ("targets", TARGETS), ("system", SYSTEMS)):
             object.__setattr__(self, name, table.checked(getattr(self, name)))
         check_limits(self)

@@ -28,6 +28,9 @@ LOSSES: dict[str, dict[str, Any]] = {
 PREVIOUS = {"teacher": "previous-epoch"}
 BORN_AGAIN = {"teacher": "born-again", "ramp": "constant", "weight": 100.0}
 HEADS = {"teacher": "none", "ramp": "constant", "weight": 50.0, "targets": "pairwise"}
+DSD = "s2sd(widths=[2048], pooling={heads_pooling})"
+MSD = "s2sd(pooling={heads_pooling})"
+MSDF = "s2sd(pooling={heads_pooling}, feature_weight={feature_weight})"
 WALK = {"targets": "batch-diffusion(omega={omega})"}
 METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
     "": {"teacher": "none"},
@@ -41,19 +44,19 @@ METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
     "uniform-mix": {**PREVIOUS, "targets": "uniform-mix(omega={omega})"},
     "bar": {**BORN_AGAIN, "targets": "pairwise"},
     "bar+obdp": {**BORN_AGAIN, **WALK},
-    "s2sd-dsd": {**HEADS, "system": "s2sd(widths=[2048], pooling={pooling})"},
-    "s2sd-msd": {**HEADS, "system": "s2sd(pooling={pooling})"},
-    "s2sd-msdf": {**HEADS, "system": "s2sd(pooling={pooling}, feature_weight={feature_weight})"},
-    "s2sd-dsd+obdp": {**HEADS, **WALK, "system": "s2sd(widths=[2048], pooling={pooling})"},
-    "s2sd-msd+obdp": {**HEADS, **WALK, "system": "s2sd(pooling={pooling})"},
-    "s2sd-msdf+obdp": {**HEADS, **WALK, "system": "s2sd(pooling={pooling}, feature_weight={feature_weight})"},
+    "s2sd-dsd": {**HEADS, "system": DSD},
+    "s2sd-msd": {**HEADS, "system": MSD},
+    "s2sd-msdf": {**HEADS, "system": MSDF},
+    "s2sd-dsd+obdp": {**HEADS, **WALK, "system": DSD},
+    "s2sd-msd+obdp": {**HEADS, **WALK, "system": MSD},
+    "s2sd-msdf+obdp": {**HEADS, **WALK, "system": MSDF},
     "global": {**PREVIOUS, "targets": "global-diffusion(omega={omega})"},
     "proxy-diffusion": {**PREVIOUS, "targets": "proxy-diffusion(omega={omega})"},
 }
 """`mean-mix` and `uniform-mix` are controls: what the walk does without its graph. The third, a flatter teacher, is
 `--targets "pairwise(scale=0.7)"`."""
 
-CONSTANTS: dict[str, Any] = {"omega": 0.3, "walk_temperature": 1.0, "pooling": "avg+max", "feature_weight": 50.0}
+CONSTANTS: dict[str, Any] = {"omega": 0.3, "walk_temperature": 1.0, "heads_pooling": "avg+max", "feature_weight": 50.0}
 """What a data set may set for the parts of a method; the paper's for CUB-200-2011."""
 
 METHODS_ON_DATA: dict[tuple[str, str], dict[str, Any]] = {  # where a method's own setting depends on the data
@@ -92,33 +95,33 @@ def beyond_preset(config: Mapping[str, Any]) -> dict[str, Any]:
     """Of a run's configuration what its preset does not say, so that another preset or other data bring their own settings."""
     if not {"data", "preset"} <= config.keys():
         return dict(config)
-    usual = as_dict(preset(str(config["preset"]), config["data"]))
+    usual = as_dict(preset(config["preset"], config["data"]))
     return {name: value for name, value in config.items() if name in ("data", "preset") or name not in usual or value != usual[name]}
 
 
 def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str, str]]:
     """All options, and what was given but does nothing beside the others, with the reason."""
     kind, name = data_kind(convert("data", str, given["data"])), str(given.get("preset", TrainOptions.preset))
-    own = dict(getattr(DATA.find(kind), "training_defaults", {})) if kind in DATA.names else {}
-    constants = {**CONSTANTS, **{key: own.pop(key) for key in CONSTANTS if key in own}}
-    settings = {**own, **_method_settings(name, kind, constants)}
+    of_data = dict(getattr(DATA.find(kind), "training_defaults", {}))
+    constants = {**CONSTANTS, **{key: of_data.pop(key) for key in CONSTANTS if key in of_data}}
+    settings = {**of_data, **_method_settings(name, kind, constants), "data": given["data"], "preset": name}
     if given.get("head", "linear") != "linear":
         settings.pop("head_init", None)  # no other head can begin as a projection
     wanted = {**settings, **given}
-    asked = wanted.pop("omega", None)
+    omega = wanted.pop("omega", None)
     if "targets" in wanted:
-        wanted["targets"] = _with_omega(Spec.parse(wanted["targets"], "targets"), asked, constants["omega"])
-    options = TrainOptions(**converted(TrainOptions, wanted))
-    usual = {**as_dict(TrainOptions(options.data)), **settings}
+        wanted["targets"] = _with_omega(Spec.parse(wanted["targets"]), omega, constants["omega"])
+    options, usual = (TrainOptions(**converted(TrainOptions, values)) for values in (wanted, settings))
     idle = {}
-    for option in given:  # what says what holds anyway (a run's own config.yaml) is no mistake
-        if option != "omega" and as_dict(options)[option] != usual[option] and (why := why_idle(options, option)):
-            idle[option] = f"{option}={as_dict(options)[option]} does nothing with {why}; leave it out or change {why.partition('=')[0]}"
-    if asked is not None and not options.distils:
-        idle["omega"] = f"omega={asked} does nothing with teacher=none; leave it out or change teacher"
-    elif asked is not None and not _takes_omega(options.targets):
-        walks = [name for name in TARGETS.names if "omega" in TARGETS.settings(name)]
-        idle["omega"] = f"omega={asked} does nothing with targets={options.targets}; it is a setting of {', '.join(walks)}"
+    for option in (name for name in given if name != "omega"):  # what says what holds anyway (a run's own config.yaml) is no mistake
+        value = as_dict(options)[option]
+        if value != as_dict(usual)[option] and (why := why_idle(options, option)):
+            idle[option] = f"{option}={value} does nothing with {why}; leave it out or change {why.partition('=')[0]}"
+    if omega is not None and not options.distils:
+        idle["omega"] = f"omega={omega} does nothing with teacher=none; leave it out or change teacher"
+    elif omega is not None and "omega" not in TARGETS.settings(_innermost(options.targets).name):
+        takers = [name for name in TARGETS.names if "omega" in TARGETS.settings(name)]
+        idle["omega"] = f"omega={omega} does nothing with targets={_innermost(options.targets)}; it is a setting of {', '.join(takers)}"
     return options, idle
 
 
@@ -138,17 +141,14 @@ def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict
 
 def _with_omega(targets: Spec, asked: Any, usual: float) -> Spec:
     """The targets with the ω that was asked for, or with the data's if they need one and have none."""
-    known = TARGETS.settings(targets.name)
-    first = dict(zip(known, targets.positional, strict=False))
-    if len(targets.positional) > len(known) or first.keys() & targets.settings.keys():
-        return targets  # wrong, and refused where settings are checked
-    named = {**first, **targets.settings}
+    known, given = TARGETS.settings(targets.name), TARGETS.named(targets)
     if "omega" in known:
-        named["omega"] = named.get("omega", usual) if asked is None else asked
-    elif "targets" in named:  # targets around targets
-        named["targets"] = _with_omega(Spec.parse(named["targets"], "targets"), asked, usual)
-    return Spec(targets.name, named)
+        given["omega"] = asked if asked is not None else given.get("omega", usual)
+    elif "targets" in given:  # targets around others
+        given["targets"] = _with_omega(Spec.parse(given["targets"]), asked, usual)
+    return Spec(targets.name, given)
 
 
-def _takes_omega(targets: Spec) -> bool:
-    return "omega" in TARGETS.settings(targets.name) or any(map(_takes_omega, targets.positional))
+def _innermost(targets: Spec) -> Spec:
+    """The targets that others are around."""
+    return next((_innermost(inner) for inner in targets.positional if isinstance(inner, Spec)), targets)
