@@ -59,7 +59,7 @@ class Trainer:
         if options.channels_last:
             self.model.to(memory_format=torch.channels_last)
         if options.compile:
-            self.model.compile()
+            self.system.compile_model()
         self.optimizer: Any = self.fabric.setup_optimizers(build.optimizer_of(options, self.system))
         self.scoring = Scoring(options, collection, self.model, self.ranks)
 
