@@ -85,7 +85,15 @@ def converted(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
     for name in given:
         if name not in hints:
             raise InputError(f"{name}={given[name]!r} is no option here; {suggestion(name, hints, 'see --help for what there is')}")
-    return {name: value if hints[name] is Spec else convert(name, hints[name], value) for name, value in given.items()}
+    return {name: part(name, value) if hints[name] is Spec else convert(name, hints[name], value) for name, value in given.items()}
+
+
+def part(name: str, value: Any) -> Spec:
+    """The part that an option names."""
+    try:
+        return Spec.parse(value)
+    except InputError as fault:
+        raise InputError(f"{name}: {fault}") from fault
 
 
 def as_dict(options: Any) -> dict[str, Any]:
@@ -284,8 +292,8 @@ class TrainOptions:
         return int(i), int(k)
 
     def replace(self, **changes: Any) -> TrainOptions:
-        """A copy with other values."""
-        return replace(self, **changes)
+        """A copy with other values, which may be written as on the command line."""
+        return replace(self, **converted(TrainOptions, changes))
 
     def kept(self) -> dict[str, Any]:
         """What a run's config.yaml holds."""

@@ -12,7 +12,7 @@ from obdsd.catalogue import DATA, TARGETS
 from obdsd.convert import convert
 from obdsd.data import data_kind
 from obdsd.errors import InputError
-from obdsd.options import TrainOptions, as_dict, converted, why_idle
+from obdsd.options import TrainOptions, as_dict, converted, part, why_idle
 from obdsd.parts import suggestion
 from obdsd.spec import Spec
 
@@ -110,7 +110,7 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
     wanted = {**settings, **given}
     omega = wanted.pop("omega", None)
     if "targets" in wanted:
-        wanted["targets"] = _with_omega(Spec.parse(wanted["targets"]), omega, constants["omega"])
+        wanted["targets"] = _with_omega(part("targets", wanted["targets"]), omega, constants["omega"])
     options, usual = (TrainOptions(**converted(TrainOptions, values)) for values in (wanted, settings))
     idle = {}
     for option in (name for name in given if name != "omega"):  # what says what holds anyway (a run's own config.yaml) is no mistake
