@@ -87,11 +87,11 @@ class Table:
         """The first sentence of the part's docstring."""
         return (inspect.getdoc(self.find(name)) or "").partition("\n")[0]
 
-    def checked(self, text: str | Spec | None) -> Spec:
+    def checked(self, text: Any) -> Spec:
         """The canonical form: every setting known, named and of its type; those at their default left out."""
         spec = Spec.parse(text)
         settings = self._given(spec)
-        inner = [name for name, value in list(settings.items())[:1] if isinstance(value, Spec)]  # balanced(pairwise)
+        inner = [name for name in list(self.settings(spec.name))[:1] if isinstance(settings.get(name), Spec)]  # balanced(pairwise)
         return Spec(spec.name, settings, tuple(settings.pop(name) for name in inner))
 
     def named(self, spec: Spec) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Spec:
         self.name, self.settings, self.positional = name, dict(settings or {}), positional
 
     @classmethod
-    def parse(cls, text: str | Spec | None) -> Spec:
+    def parse(cls, text: Any) -> Spec:
         """The part that a text names; None is the part `none`, as YAML may write it."""
         if isinstance(text, Spec):
             return text
