@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from obdsd.cli import progress
+from obdsd import terminal
 from obdsd.evaluation import evaluate
 
 RNG = np.random.default_rng(5)
@@ -65,7 +65,7 @@ def test_query_and_gallery_with_groups_need_no_training_part(obdsd, tmp_path):
     split, group = np.array(["query", "gallery", "gallery"] * 10), np.arange(30) % 4
     columns = {"embeddings": list(ROWS), "labels": LABELS, "split": split, "group": group}
     pa.parquet.write_table(pa.table(columns), tmp_path / "x.parquet")
-    printed = obdsd("evaluate", tmp_path / "x.parquet", "--ks", "1,20", "--clusters", "no", "--out", tmp_path / "s.json")[1]
+    printed = obdsd("evaluate", tmp_path / "x.parquet", "--ks", "1,20", "--no-clusters", "--out", tmp_path / "s.json")[1]
     q, g = split == "query", split == "gallery"
     result = evaluate(ROWS[g], LABELS[g], (1, 20), query=(ROWS[q], LABELS[q], group[q]), groups=group[g], clusters=False)
     assert scores(tmp_path / "s.json") == expected(result)
@@ -88,7 +88,7 @@ def test_the_json_says_what_was_done_and_each_class_on_demand(obdsd, tmp_path):
     obdsd("evaluate", tmp_path / "x.npz", "--per-class", "--out", tmp_path / "s.json")
     record = json.loads((tmp_path / "s.json").read_text())
     assert record["data"] == {"classes": 6, "items": {"test": 30}}
-    assert record["options"]["ks"] == "1,2,4,8"
+    assert record["options"]["ks"] == [1, 2, 4, 8]
     assert {"obdsd", "python", "torch", "faiss-cpu"} <= set(record["versions"])
     found = evaluate(ROWS, LABELS, details=True).per_class
     assert list(record["per_class"]) == list(found.labels)
@@ -116,14 +116,14 @@ def test_embedding_first_and_evaluating_later_gives_the_same(obdsd, made, tmp_pa
         assert numbers(at_once[key]) == pytest.approx(numbers(later[key]), rel=1e-4)
 
 
-def test_glyphs_in_the_same_batches_give_the_very_same(obdsd, tmp_path):
-    options = ["--clusters", "false", "--per-class", "--out"]
-    obdsd("evaluate", "tiny", "glyphs", *options, tmp_path / "at-once.json")
-    obdsd("embed", "tiny", "glyphs", "--part", "test", "--out", tmp_path / "x.parquet")
-    obdsd("evaluate", tmp_path / "x.parquet", *options, tmp_path / "later.json")
+def test_the_same_batches_give_the_very_same(obdsd, tmp_path):
+    words, options = ["--part", "train", "--batch-size", "8"], ["--part", "train", "--no-clusters", "--per-class", "--out"]
+    assert obdsd("evaluate", "tiny", "manifest:list.csv", *words, *options[2:], tmp_path / "at-once.json")[0] == 0
+    assert obdsd("embed", "tiny", "manifest:list.csv", *words, "--out", tmp_path / "x.parquet")[0] == 0
+    assert obdsd("evaluate", tmp_path / "x.parquet", *options, tmp_path / "later.json")[0] == 0
     at_once, later = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("at-once", "later"))
     assert at_once["per_class"] == later["per_class"]
-    assert at_once["scores"]["recall@1"] == later["scores"]["recall@1"]
+    assert at_once["scores"] == later["scores"]
 
 
 def test_the_seed_of_the_split_is_not_that_of_k_means(obdsd, tmp_path):
@@ -181,13 +181,13 @@ def test_a_name_may_be_in_two_parts(obdsd, tmp_path):
     assert obdsd("evaluate", tmp_path / "x.npz")[0] == 0
 
 
-@pytest.mark.parametrize("share", [0, 0.01, 0.3, 0.7, 0.99])
 @pytest.mark.parametrize("suffix", ["parquet", "npz"])
-def test_truncated_files_are_refused(refused, obdsd, tmp_path, suffix, share):
+def test_truncated_files_are_refused(refused, obdsd, tmp_path, suffix):
     obdsd("embed", "tiny", "manifest:list.csv", "--out", tmp_path / f"whole.{suffix}")
-    whole = (tmp_path / f"whole.{suffix}").read_bytes()
-    (tmp_path / f"cut.{suffix}").write_bytes(whole[: int(share * len(whole))])
-    assert refused("evaluate", tmp_path / f"cut.{suffix}").startswith(f"{tmp_path / f'cut.{suffix}'}: cannot be read ")
+    whole, cut = (tmp_path / f"whole.{suffix}").read_bytes(), tmp_path / f"cut.{suffix}"
+    for share in (0, 0.01, 0.3, 0.7, 0.99):
+        cut.write_bytes(whole[: int(share * len(whole))])
+        assert refused("evaluate", cut).startswith(f"{cut}: cannot be read ")
 
 
 ARGUMENTS = [
@@ -195,18 +195,19 @@ ARGUMENTS = [
     (["tiny", "embeddings:rows.npz"], "embeddings:rows.npz: holds embeddings, but model=tiny is made for images; give data that it fits"),
     (["head", "manifest:list.csv"], "manifest:list.csv: holds images, but model=head is made for embeddings; give data that it fits"),
     (["head", "wide.npz"], "wide.npz: vectors have length 7, but model=head takes 6; give the features that it was trained on"),
-    (["rows.npz", "--ks", "1,x"], "ks='1,x' must be whole numbers above 0 with commas between; try 1,2,4,8"),
-    (["rows.npz", "--ks", "0"], "ks='0' must be whole numbers above 0"),
+    (["rows.npz", "--ks", "1,x"], "ks=x must be a whole number"),
+    (["rows.npz", "--ks", "0"], "ks=0 must be 1 or more"),
+    (["rows.npz", "--ks", ","], "ks= must hold a number; try 1,2,4,8"),
     (["rows.npz", "--ks", "30"], "ks=30 is more than the 29 items of rows.npz that can be found; ask for fewer with --ks"),
     (["tiny", "manifest:list.csv", "--ks", "13"], "ks=13 is more than the 12 items of manifest:list.csv that can be found"),
-    (["rows.npz", "--seed", "2147483648"], "seed=2147483648 must be a whole number from 0"),
-    (["rows.npz", "--restarts", "0"], "restarts=0 must be a whole number from 1"),
+    (["rows.npz", "--seed", "2147483648"], "seed=2147483648 must be from 0 to less than 2147483647"),
+    (["rows.npz", "--restarts", "0"], "restarts=0 must be 1 or more"),
     (["rows.npz", "--out", "s.npz"], "out='s.npz' must end in .json; rename it"),
     (["rows.npz", "--out", "rows.npz/s.json"], "rows.npz/s.json: cannot be written ("),
     (["rows.npz", "--per-class"], "per_class=true needs a JSON file to go to; add --out scores.json"),
     (["rows.npz", "--split-seed", "1"], "split_seed=1 is for a model and its data; leave it out for an embeddings file alone"),
-    (["rows.npz", "--part", "dev"], "part=dev must be one of 'test', 'train', 'val'"),
-    (["rows.npz", "--restart", "3"], "unrecognized arguments: --restart 3; did you mean --restarts?"),
+    (["rows.npz", "--part", "dev"], "part=dev must be one of test, train, val"),
+    (["rows.npz", "--restart", "3"], "--restart is no option of obdsd evaluate; did you mean --restarts?"),
 ]
 
 
@@ -229,7 +230,7 @@ def test_a_full_disk_leaves_the_old_scores_whole(obdsd, full_disk, tmp_path):
 
 
 def test_progress_is_told_in_lines_where_there_is_no_terminal(obdsd, tmp_path, monkeypatch):
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(terminal, "LINE_SECONDS", 0.0)
     told = obdsd("evaluate", "tiny", "manifest:list.csv", "--part", "train", "--batch-size", 8)[2].splitlines()
     assert [line.split(",")[0] for line in told] == ["embedding: 8 of 16", "embedding: 16 of 16", "search: 16 of 16", "clustering: 1 of 1"]
     assert told[0].split(", ")[1].endswith(" images/s")
