@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from obdsd.catalogue import DATA, TARGETS
-from obdsd.convert import convert
 from obdsd.data import data_kind
 from obdsd.errors import InputError
 from obdsd.options import TrainOptions, as_dict, converted, part, why_idle
@@ -101,7 +100,7 @@ def beyond_preset(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str, str]]:
     """All options, and what was given but does nothing beside the others, with the reason."""
-    kind, name = data_kind(convert("data", str, given["data"])), str(given.get("preset", TrainOptions.preset))
+    kind, name = data_kind(str(given["data"])), str(given.get("preset", TrainOptions.preset))
     of_data = dict(getattr(DATA.find(kind), "training_defaults", {}))
     constants = {**CONSTANTS, **{key: of_data.pop(key) for key in CONSTANTS if key in of_data}}
     settings = {**of_data, **_method_settings(name, kind, constants), "data": given["data"], "preset": name}

@@ -9,6 +9,7 @@ from obdsd import cli
 SEED = "must be from 0 to less than 2147483647"
 TRAIN = [  # obdsd train glyphs …
     ("--wieght 3", "--wieght is no option of obdsd train; did you mean --weight?"),
+    ("--flip --wieght 3", "--wieght is no option of obdsd train; did you mean --weight?"),
     ("--head_init random", "--head_init is no option of obdsd train; did you mean --head-init?"),
     ("--sampling random", '--sampling is a setting of a part; write --loss "margin(sampling=…)", with the quotes'),
     ("--beta 0.6", '--beta is a setting of a part; write --loss "multi-similarity(beta=…)" or --loss "margin(beta=…)" or'),

@@ -50,7 +50,7 @@ def flags_of(command: str, module: ModuleType, words: Sequence[str]) -> dict[str
         parser.print_help()
         return None
     for flag, word in itertools.pairwise(words):
-        if flag in switches and (word in left or word.lower() in YES_OR_NO):
+        if flag in switches and not word.startswith("-") and (word in left or word.lower() in YES_OR_NO):
             raise InputError(_value_rule(actions[flag]))
     unknown = next((word for word in left if word.startswith("-")), None)
     if unknown is not None:
@@ -98,14 +98,20 @@ def parser_of(command: str, module: ModuleType) -> tuple[argparse.ArgumentParser
     without = getattr(module, "WITHOUT", None)
     if without is not None:  # the other options of a training are options here, too
         actions += _add_flags(parser, TrainOptions, {*without, *own}, "every row: ")
-    group = parser.add_argument_group("help and configuration")
-    if without is not None or module.Options is TrainOptions:
+    actions += _add_common(parser, configured=without is not None or module.Options is TrainOptions)
+    return parser, {flag: action for action in actions for flag in action.option_strings}
+
+
+def _add_common(parser: argparse.ArgumentParser, configured: bool) -> list[argparse.Action]:
+    """What every command has."""
+    group, actions = parser.add_argument_group("help and configuration"), []
+    if configured:
         of_a_file = "A YAML file of options, such as a run's config.yaml; flags count more."
         actions.append(group.add_argument("--config", metavar="FILE", help=of_a_file))
         actions.append(group.add_argument("--print-config", action="store_true", help="Show all options as YAML, and do nothing else."))
     actions.append(group.add_argument("--debug", action="store_true", help="Show the traceback of a mistake, too."))
     actions.append(group.add_argument("-h", "--help", action="store_true", help="Show this text."))
-    return parser, {flag: action for action in actions for flag in action.option_strings}
+    return actions
 
 
 def _add_flags(parser: argparse.ArgumentParser, kind: type, leave_out: set[str], of: str = "") -> list[argparse.Action]:
