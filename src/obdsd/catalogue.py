@@ -86,4 +86,12 @@ def register(kind: str, name: str, build: Callable[..., Any]) -> None:
     if kind not in TABLES:
         raise InputError(f"kind={kind} is not known; {suggestion(kind, TABLES)}")
     TABLES[kind].register(name, build)
-    OUTSIDE.add(sys._getframe(1).f_globals["__name__"])
+    remember_caller()
+
+
+def remember_caller() -> None:
+    """Note which module outside the package registers something. (The parts themselves may come from yet another one.)"""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in ("obdsd", "jaxtyping"):  # the latter may check types between
+        frame = frame.f_back
+    OUTSIDE.add(frame.f_globals["__name__"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import math
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
@@ -14,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from obdsd.catalogue import OUTSIDE
+from obdsd.catalogue import remember_caller
 from obdsd.errors import InputError
 from obdsd.evaluation import clustering, retrieval
 from obdsd.evaluation.geometry import Density, density, spectral_decay
@@ -211,7 +210,7 @@ def register_metric(new: Metric) -> None:
     if new.name in METRICS or _recall_depth(new.name):
         raise InputError(f"metric={new.name!r} is there already; choose another name")
     METRICS[new.name] = new
-    OUTSIDE.add(sys._getframe(1).f_globals["__name__"])
+    remember_caller()
 
 
 def score_line(scores: Mapping[str, float | None]) -> str:
