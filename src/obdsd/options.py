@@ -85,7 +85,7 @@ def converted(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
     for name in given:
         if name not in hints:
             raise InputError(f"{name}={given[name]!r} is no option here; {suggestion(name, hints)}")
-    return {name: value if hints[name] is Spec else convert(name, hints[name], value) for name, value in given.items()}
+    return {name: Spec.parse(value, name) if hints[name] is Spec else convert(name, hints[name], value) for name, value in given.items()}
 
 
 def as_dict(options: Any) -> dict[str, Any]:
@@ -239,6 +239,7 @@ class TrainOptions:
         for name, table in (("loss", LOSSES), ("teacher", TEACHERS), ("targets", TARGETS), ("system", SYSTEMS)):
             object.__setattr__(self, name, table.checked(getattr(self, name)))
         check_limits(self)
+        _require(bool(self.ks), self, "ks", "must hold a number; try 1,2,4,8")
         object.__setattr__(self, "ks", tuple(sorted({1, *self.ks})))
         if self.crop > 1:
             raise InputError(f"crop={self.crop} must be 1 or less; 1 keeps the whole image")
@@ -256,7 +257,7 @@ class TrainOptions:
         _require(self.head_init == "random" or self.head == "linear", self, "head_init", f"needs head=linear, not {self.head}")
         noisy = self.supervision == "none" and self.label_noise
         _require(not noisy, self, "label_noise", "has no labels to spoil without supervision; leave it out")
-        taught = self.distils and self.preset != "" and "+" not in self.preset
+        taught = self.teacher.name != "none" and self.preset != "" and "+" not in self.preset
         remedy = f'from Python use obdsd.presets.preset("{self.preset}", data); with a teacher name a preset such as {self.preset}+psd'
         _require(not taught, self, "preset", f"is the plain loss, but teacher={self.teacher} would teach; {remedy}")
         _ = self.fold
@@ -283,8 +284,8 @@ class TrainOptions:
         return int(i), int(k)
 
     def replace(self, **changes: Any) -> TrainOptions:
-        """A copy with other values."""
-        return replace(self, **changes)
+        """A copy with other values, which may be written as on the command line."""
+        return replace(self, **converted(TrainOptions, changes))
 
     def kept(self) -> dict[str, Any]:
         """What a run's config.yaml holds."""

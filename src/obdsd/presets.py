@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from obdsd.catalogue import DATA, TARGETS
+from obdsd.convert import convert
 from obdsd.data import data_kind
 from obdsd.errors import InputError
 from obdsd.options import TrainOptions, as_dict, converted, why_idle
@@ -92,7 +93,7 @@ def resolve(given: Mapping[str, Any]) -> TrainOptions:
 
 def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str, str]]:
     """All options, and what was given but does nothing beside the others, with the reason."""
-    kind, name = data_kind(given["data"]), str(given.get("preset", TrainOptions.preset))
+    kind, name = data_kind(convert("data", str, given["data"])), str(given.get("preset", TrainOptions.preset))
     of_data = dict(getattr(DATA.find(kind), "training_defaults", {}))
     constants = {**CONSTANTS, **{key: of_data.pop(key) for key in CONSTANTS if key in of_data}}
     settings = {**of_data, **_method_settings(name, kind, constants), "data": given["data"], "preset": name}
@@ -101,7 +102,7 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
     wanted = {**settings, **given}
     omega = wanted.pop("omega", None)
     if "targets" in wanted:
-        wanted["targets"] = _with_omega(Spec.parse(wanted["targets"]), omega, constants["omega"])
+        wanted["targets"] = _with_omega(Spec.parse(wanted["targets"], "targets"), omega, constants["omega"])
     options, usual = (TrainOptions(**converted(TrainOptions, values)) for values in (wanted, settings))
     idle = {}
     for option in (name for name in given if name != "omega"):  # what says what holds anyway (a run's own config.yaml) is no mistake
@@ -110,6 +111,9 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
             idle[option] = f"{option}={value} does nothing with {why}; leave it out or change {why.partition('=')[0]}"
     if omega is not None and not options.distils:
         idle["omega"] = f"omega={omega} does nothing with teacher=none; leave it out or change teacher"
+    elif omega is not None and not _takes_omega(options.targets):
+        takers = [name for name in TARGETS.names if "omega" in TARGETS.settings(name)]
+        idle["omega"] = f"omega={omega} does nothing with targets={options.targets}; it is a setting of {', '.join(takers)}"
     return options, idle
 
 
@@ -117,10 +121,9 @@ def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict
     """What a preset's loss and method set for data of this kind."""
     loss, _, method = name.partition("+")
     if loss not in LOSSES or method not in METHODS:
-        close = suggestion(name, [*NAMES, *(f"{loss}+{method}" for loss in LOSSES for method in METHODS if method)])
-        if not close.startswith("did"):
-            close = f"it is a loss ({', '.join(LOSSES)}), alone or with a method (+{', +'.join(filter(None, METHODS))})"
-        raise InputError(f"preset={name!r} is not known; {close}")
+        known = [*NAMES, *(f"{loss}+{method}" for loss in LOSSES for method in METHODS if method)]
+        form = f"it is a loss ({', '.join(LOSSES)}), alone or with a method (+{', +'.join(filter(None, METHODS))})"
+        raise InputError(f"preset={name!r} is not known; {suggestion(name, known, form)}")
     found = {**LOSSES[loss], **METHODS[method]}
     for (beginning, where), own in METHODS_ON_DATA.items():
         if where == kind and method.startswith(beginning):
@@ -130,12 +133,13 @@ def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict
 
 def _with_omega(targets: Spec, asked: Any, usual: float) -> Spec:
     """The targets with the ω that was asked for, or with the data's if they need one and have none."""
-    known, given = TARGETS.settings(targets.name), TARGETS.named(targets)
-    if "omega" in known:
-        given["omega"] = asked if asked is not None else given.get("omega", usual)
-    elif "targets" in given:  # targets around others
-        given["targets"] = _with_omega(Spec.parse(given["targets"]), asked, usual)
-    elif asked is not None:
-        takers = [name for name in TARGETS.names if "omega" in TARGETS.settings(name)]
-        raise InputError(f"omega={asked} does nothing with targets={targets}; it is a setting of {', '.join(takers)}")
+    given = TARGETS.named(targets)
+    if "omega" in TARGETS.settings(targets.name):
+        given["omega"] = given.get("omega", usual) if asked is None else asked
+    elif "targets" in given:  # targets around targets
+        given["targets"] = _with_omega(Spec.parse(given["targets"], "targets"), asked, usual)
     return Spec(targets.name, given)
+
+
+def _takes_omega(targets: Spec) -> bool:
+    return "omega" in TARGETS.settings(targets.name) or any(map(_takes_omega, targets.positional))
