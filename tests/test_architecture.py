@@ -34,7 +34,7 @@ ROOMS["report"] = {"experiments", *ROOMS["experiments"]}
 ROOMS["cli"] = {"report", "", *ROOMS["report"]}
 ARROWS = {**BASE, **ROOMS, "__main__": {"cli"}, "": {"catalogue", "errors", "method", "objectives", "evaluation"}}  # "" is __init__
 LIBRARIES = {
-    **dict.fromkeys(LIGHT, set()),
+    **{name: set() for name in LIGHT},
     "presets": set(),
     "files": {"yaml"},
     "terminal": {"rich"},
