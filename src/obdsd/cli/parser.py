@@ -89,7 +89,7 @@ def parser_of(command: str, module: ModuleType) -> argparse.ArgumentParser:
 def _add_flags(parser: argparse.ArgumentParser, groups: dict[str, Any], kind: type, leave_out: set[str]) -> None:
     hints = hints_of(kind)
     for each in dataclasses.fields(kind):
-        if each.name in leave_out:
+        if each.name in leave_out or "sentence" not in each.metadata:
             continue
         title = each.metadata["group"]
         group = groups.setdefault(title, parser if title == "options" else parser.add_argument_group(title))
@@ -125,7 +125,7 @@ def _placeholder(kind: type, each: dataclasses.Field[Any]) -> str:
 
 
 def _required(kind: type) -> list[str]:
-    return [each.name for each in dataclasses.fields(kind) if each.default is dataclasses.MISSING]
+    return [each.name for each in dataclasses.fields(kind) if each.default is dataclasses.MISSING and "sentence" in each.metadata]
 
 
 def _dashed(word: str) -> str:

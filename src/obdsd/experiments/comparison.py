@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import json
+import math
 import multiprocessing
 import os
 import signal
@@ -13,8 +12,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
@@ -23,32 +22,30 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from obdsd.catalogue import TABLES
 from obdsd.errors import InputError, Terminated
-from obdsd.evaluation import metrics
-from obdsd.evaluation.metrics import Metric
+from obdsd.evaluation.metrics import METRICS, Metric
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
 from obdsd.files import read_mapping
-from obdsd.settings import TrainOptions
-from obdsd.training import train
-from obdsd.training.assembly import collection_of
-from obdsd.training.run import data_record
-from obdsd.training.runs import OF_THE_COMMAND, OF_THE_MACHINE
+from obdsd.options import TrainOptions
+from obdsd.training import RunRecord, train
+from obdsd.training.build import collection_of
+from obdsd.training.run_folder import RunFolder, data_record
 from obdsd.training.stopping import Stop
 
 SAME = ("data", "split_seed", "test_fraction", "val_fraction", "val_fold", "score", "ks", "allow_incomplete")
 """Options that all rows share: they say what is scored."""
 
 
-def _value(result: Mapping[str, Any], of: Metric) -> float:
-    """A metric's value in a result: that of the training set where it is measured there, as in the paper."""
-    value = result["train" if of.on_training_set else "scores"].get(of.name)
-    return float("nan") if value is None else value
+def compared_metrics() -> list[Metric]:
+    """The metrics that comparisons show."""
+    return [metric for metric in METRICS.values() if metric.compared]
 
 
-METRICS: dict[str, Callable[[Mapping[str, Any]], float]] = {
-    entry.name: partial(_value, of=entry) for entry in metrics.METRICS.values() if entry.compared
-}
-"""Read from a result."""
+def value_of(record: RunRecord, metric: Metric) -> float:
+    """A metric's value in a run: that of the training set where it is measured there, as in the paper; NaN if there is none."""
+    value = (record.train if metric.on_training_set else record.scores).get(metric.name)
+    return math.nan if value is None else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +53,8 @@ class Line:
     """One row of the table. Differences are to the baseline, paired by seed; the baseline itself has none."""
 
     name: str
-    means: dict[str, Interval]
-    differences: dict[str, Interval] | None
+    means: dict[str, Interval]  # by metric
+    differences: dict[str, Interval] | None  # by metric
     over_classes: Interval | None  # recall@1, bootstrap over test classes
     time_ratio: float
     folders: list[Path]
@@ -80,12 +77,29 @@ def compare(rows: Mapping[str, TrainOptions], seeds: Sequence[int], out: Path, *
 
     Whatever is finished there already, with the same options, is read and not repeated; what was interrupted goes on.
     """
-    plan = {
-        (name, seed): replace(options, seed=seed, out=str(out / name / f"seed-{seed}")) for seed in seeds for name, options in rows.items()
-    }
     _check_comparable(rows)
+    plan = {(name, seed): options.replace(seed=seed, out=str(_place(out, name, seed))) for seed in seeds for name, options in rows.items()}
     carry_out(plan, jobs, show)
-    return summarise(rows, seeds, out)
+    return summarise({name: [RunRecord.read(_place(out, name, seed)) for seed in seeds] for name in rows}, seeds)
+
+
+def _place(out: Path, row: str, seed: int) -> Path:
+    """Where a run of a comparison is."""
+    return out / row / f"seed-{seed}"
+
+
+def read_comparison(out: Path) -> tuple[dict[str, list[RunRecord]], Comparison]:
+    """A finished comparison: the runs of each row, and what they came to."""
+    file = out / "comparison.json"
+    if not file.exists():
+        raise InputError(f"{out}: {RunFolder(out, writes=False).unfinished()}")
+    written = read_mapping(file)
+    try:
+        names, seeds = [line["name"] for line in written["lines"]], written["seeds"]
+    except (KeyError, TypeError) as damage:
+        raise InputError(f"{file}: is no comparison of obdsd; give the folder of a finished obdsd compare") from damage
+    runs = {name: [RunRecord.read(_place(out, name, seed)) for seed in seeds] for name in names}
+    return runs, summarise(runs, seeds)
 
 
 def _check_comparable(rows: Mapping[str, TrainOptions]) -> None:
@@ -95,9 +109,9 @@ def _check_comparable(rows: Mapping[str, TrainOptions]) -> None:
         for field in SAME:
             if getattr(options, field) != getattr(first, field):
                 raise InputError(f"rows {baseline} and {name} differ in {field}; they would be scored on different classes, make it equal")
-    named = {name: replace(options, preset=TrainOptions.preset) for name, options in rows.items()}
-    for (one, options), (other, others_options) in itertools.combinations(named.items(), 2):
-        if options == others_options:
+    named = {name: {**options.identity(), "preset": ""} for name, options in rows.items()}
+    for (one, settings), (other, others_settings) in itertools.combinations(named.items(), 2):
+        if settings == others_settings:
             raise InputError(f"rows {one} and {other} have the same settings; there is nothing to compare")
 
 
@@ -107,7 +121,7 @@ def carry_out(
     """Every run of a plan, `jobs` at a time; finished ones are not repeated, interrupted ones go on. `then` is told of each that ends."""
     due = {key: todo for key, options in plan.items() if (todo := _left_to_do(options)) is not None}
     for number, key in enumerate(_in_turn(due, show) if jobs == 1 else _side_by_side(due, jobs), start=1):
-        _say(show, f"finished {number} of {len(due)}: {', '.join(map(str, key))}")
+        _tell(show, f"finished {number} of {len(due)}: {', '.join(map(str, key))}")
         if then is not None:
             then(key)
 
@@ -115,21 +129,21 @@ def carry_out(
 def _left_to_do(options: TrainOptions) -> TrainOptions | None:
     """The options to run with: anew, resumed, or None if the run is there."""
     assert options.out is not None
-    folder = Path(options.out)
-    if not (folder / "config.yaml").exists():
+    folder = RunFolder(Path(options.out), writes=False)
+    if not (folder.path / "config.yaml").exists():
         return options
-    before = {**dataclasses.asdict(TrainOptions(options.data)), **read_mapping(folder / "config.yaml")}  # it may be older than an option
-    for name, value in dataclasses.asdict(options).items():
-        if name not in (*OF_THE_MACHINE, *OF_THE_COMMAND) and before[name] != value:
-            raise InputError(f"{folder} holds a run with {name}={before[name]}, not {value}; choose another out or remove it")
-    if read_mapping(folder / "run.json").get("data") != data_record(collection_of(options)):
-        raise InputError(f"{folder} holds a run on other data than {options.data} holds now; choose another out or remove it")
-    return None if (folder / "result.json").exists() else replace(options, resume=True)
+    begun, before = folder.begun_as(), folder.options().identity()
+    for name, value in options.identity().items():
+        if before[name] != value:
+            raise InputError(f"{folder.path} holds a run with {name}={before[name]}, not {value}; choose another out or remove it")
+    if begun["data"] != data_record(collection_of(options)):
+        raise InputError(f"{folder.path} holds a run on other data than {options.data} holds now; choose another out or remove it")
+    return None if folder.result_file.exists() else options.replace(resume=True)
 
 
 def _in_turn(due: Mapping[tuple[Any, ...], TrainOptions], show: bool) -> Iterator[tuple[Any, ...]]:
     for number, (key, options) in enumerate(due.items(), start=1):
-        _say(show, f"run {number} of {len(due)}: {', '.join(map(str, key))}")
+        _tell(show, f"run {number} of {len(due)}: {', '.join(map(str, key))}")
         train(options, show=show)
         yield key
 
@@ -137,7 +151,7 @@ def _in_turn(due: Mapping[tuple[Any, ...], TrainOptions], show: bool) -> Iterato
 def _side_by_side(due: Mapping[tuple[Any, ...], TrainOptions], jobs: int) -> Iterator[tuple[Any, ...]]:
     """Each run in a process of a pool, with its share of the cores."""
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    with Stop(), ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin_worker, (threads,)) as pool:
+    with Stop(), ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin_worker, (threads, _outside_modules())) as pool:
         under_way = {pool.submit(_train_quietly, options): key for key, options in due.items()}
         try:
             for future in as_completed(under_way):
@@ -153,8 +167,15 @@ def _side_by_side(due: Mapping[tuple[Any, ...], TrainOptions], jobs: int) -> Ite
             pool.shutdown(cancel_futures=True)
 
 
-def _begin_worker(threads: int) -> None:
-    """A share of the cores; and when the comparison is gone, killed without a word, its trainings go too."""
+def _outside_modules() -> list[str]:
+    """Modules that registered parts of their own: a worker must import them, too."""
+    return sorted({module for table in TABLES.values() for module in table.from_outside.values()} - {"__main__"})
+
+
+def _begin_worker(threads: int, modules: Sequence[str]) -> None:
+    """A share of the cores, and all parts. When the comparison is gone, even if it was killed, its trainings go too."""
+    for module in modules:
+        import_module(module)
     torch.set_num_threads(threads)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the comparison, which tells its workers
     parent = multiprocessing.parent_process()
@@ -176,51 +197,54 @@ def _train_quietly(options: TrainOptions) -> None:
         os._exit(Terminated.CODE)  # its state is kept, and it must not take another run
 
 
-def _say(show: bool, text: str) -> None:
+def _tell(show: bool, text: str) -> None:
     if show:
         print(text, file=sys.stderr, flush=True)
 
 
-def summarise(rows: Mapping[str, TrainOptions], seeds: Sequence[int], out: Path) -> Comparison:
-    """The comparison of finished runs."""
-    results = {name: [read_result(out / name / f"seed-{seed}") for seed in seeds] for name in rows}
-    baseline = next(iter(rows))
+def summarise(runs: Mapping[str, Sequence[RunRecord]], seeds: Sequence[int]) -> Comparison:
+    """The comparison of finished runs, by row; the first row is the baseline."""
+    (baseline, first_runs), *_ = runs.items()
+    metrics = compared_metrics()
     values = {
-        name: {metric: np.array([of(result) for result in found]) for metric, of in METRICS.items()} for name, found in results.items()
+        name: {metric.name: np.array([value_of(record, metric) for record in records]) for metric in metrics}
+        for name, records in runs.items()
     }
-    seconds = {name: np.array([result["seconds"] for result in found]) for name, found in results.items()}
     lines = []
-    for name in rows:
+    for name, records in runs.items():
         differences, over_classes = None, None
         if name != baseline:
-            differences = {metric: t_interval(values[name][metric] - values[baseline][metric]) for metric in METRICS}
-            over_classes = class_interval(*class_differences(results[name], results[baseline]))
+            differences = {metric.name: t_interval(values[name][metric.name] - values[baseline][metric.name]) for metric in metrics}
+            over_classes = class_interval(*class_differences(records, first_runs))
+        seconds = [record.seconds / other.seconds for record, other in zip(records, first_runs, strict=True)]
         lines.append(
             Line(
                 name=name,
-                means={metric: t_interval(values[name][metric]) for metric in METRICS},
+                means={metric.name: t_interval(values[name][metric.name]) for metric in metrics},
                 differences=differences,
                 over_classes=over_classes,
-                time_ratio=float(np.median(seconds[name] / seconds[baseline])),
-                folders=[out / name / f"seed-{seed}" for seed in seeds],
+                time_ratio=float(np.median(seconds)),
+                folders=[record.folder for record in records],
             )
         )
-    first = results[baseline][0]
-    reference = {name: scores["recall@1"] for name, scores in (first["reference"] or {}).items()}
-    chosen = sorted({result["chosen_by"] for found in results.values() for result in found})
-    options = rows[baseline]
-    epochs = ", ".join(chosen)
-    return Comparison(lines=lines, seeds=list(seeds), data=options.data, epochs=epochs, scored=options.score, reference=reference)
+    return Comparison(
+        lines=lines,
+        seeds=list(seeds),
+        data=first_runs[0].options.data,
+        epochs=", ".join(sorted({record.chosen_by for records in runs.values() for record in records})),
+        scored=first_runs[0].options.score,
+        reference={name: scores["recall@1"] or 0.0 for name, scores in first_runs[0].reference.items()},
+    )
 
 
-def read_result(folder: Path) -> dict[str, Any]:
-    """What a finished run came to, with its classes."""
-    return {**json.loads((folder / "result.json").read_text()), "per_class": json.loads((folder / "per_class.json").read_text())}
+def class_differences(ours: Sequence[RunRecord], theirs: Sequence[RunRecord]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Each class's mean over seeds of the difference of its recall, and its number of queries."""
+    return differences_by_class([record.per_class for record in ours], [record.per_class for record in theirs])
 
 
-def class_differences(
+def differences_by_class(
     ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Each class's mean over seeds of the difference of its recall, and its number of queries."""
-    recalls = [np.array([result["per_class"]["recall@1"] for result in side]) for side in (ours, theirs)]
-    return (recalls[0] - recalls[1]).mean(axis=0), np.array(ours[0]["per_class"]["queries"])
+    """The same of what runs hold of their classes."""
+    recalls = [np.array([classes["recall@1"] for classes in side]) for side in (ours, theirs)]
+    return (recalls[0] - recalls[1]).mean(axis=0), np.array(ours[0]["queries"])

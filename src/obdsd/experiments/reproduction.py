@@ -8,21 +8,23 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from obdsd.catalogue import SYSTEMS
+from obdsd.data import data_kind
 from obdsd.errors import InputError
-from obdsd.experiments.comparison import carry_out, read_result
+from obdsd.experiments.comparison import carry_out
 from obdsd.experiments.recipes import BENCHMARKS, TABLES, Row, Table
 from obdsd.experiments.search import search
 from obdsd.experiments.timing import relative_time
 from obdsd.files import read_mapping, write_json
-from obdsd.presets import data_kind, preset
-from obdsd.settings import TrainOptions
-from obdsd.training.assembly import collection_of
-from obdsd.training.run import data_record
-from obdsd.training.runs import OF_THE_COMMAND, OF_THE_MACHINE
+from obdsd.options import TrainOptions
+from obdsd.presets import preset
+from obdsd.training import RunRecord
+from obdsd.training.build import collection_of
+from obdsd.training.run_folder import data_record
 
 Scale = Literal["paper", "small", "tiny"]
 SCALES: dict[str, dict[str, Any]] = {
@@ -33,9 +35,7 @@ SCALES: dict[str, dict[str, Any]] = {
         "epoch_batches": 4,
         "batch_size": 32,
         "size": 16,
-        "weights": "none",
-        "feature_from": 2,
-        "neighbours": 5,
+        "pretrained": "none",
         "evaluate_every": 0,
         "reference": False,
         "val_fraction": 0.9,
@@ -104,9 +104,15 @@ def options_of(row: Row, scale: Scale, data: str) -> TrainOptions:
     """How a row is trained at a scale, but for the weight that is yet to be chosen."""
     options = preset(row.preset, data, **{**row.changes, **SCALES[scale]})
     if scale == "small" and _open_weight(row, options):
-        return replace(options, weight=CHOICE[1])  # until one is chosen, so that runs and times are known by the same name
-    if scale == "small" and options.teacher == "heads":
-        return replace(options, heads=",".join(str(width // NARROWER) for width in options.head_widths))
+        return options.replace(weight=CHOICE[1])  # until one is chosen, so that runs and times are known by the same name
+    if scale == "small" and options.system.name == "s2sd":
+        widths = SYSTEMS.settings("s2sd")["widths"].default
+        narrower = [width // NARROWER for width in options.system.settings.get("widths", widths)]
+        return options.replace(system=options.system.with_setting("widths", narrower))
+    if scale == "tiny" and options.system.name == "s2sd":
+        return options.replace(system=options.system.with_setting("feature_from", 2))
+    if scale == "tiny" and options.targets.name == "global-diffusion":
+        return options.replace(targets=options.targets.with_setting("neighbours", 5))
     return options
 
 
@@ -121,7 +127,7 @@ def reproduce(asked: Reproduction, show: bool = True) -> None:
         for name, chosen in options.items():
             one = with_seed(chosen, seed)
             if find(done, one) is None:
-                plan[name, seed] = replace(one, out=str(asked.out / "runs" / _key(chosen) / f"seed-{seed}"))
+                plan[name, seed] = one.replace(out=str(asked.out / "runs" / _key(chosen) / f"seed-{seed}"))
     carry_out(plan, asked.jobs, show, lambda key: _append(asked.out, key[0], plan[key]))
     done = records(asked.out)
     for (name, _), one in plan.items():  # finished before, but stopped before its line was written
@@ -166,7 +172,7 @@ def check_data(asked: Reproduction) -> None:
 
 def with_seed(options: TrainOptions, seed: int) -> TrainOptions:
     """The untrained reference is the same for every seed: the first one scores it."""
-    return replace(options, seed=seed, reference=options.reference and seed == 0)
+    return options.replace(seed=seed, reference=options.reference and seed == 0)
 
 
 def settled(asked: Reproduction, row: Row, show: bool = True) -> TrainOptions:
@@ -175,11 +181,11 @@ def settled(asked: Reproduction, row: Row, show: bool = True) -> TrainOptions:
     if not chooses_weight(asked, row):
         return options
     plain = _searched(options)
-    candidates = {f"weight-{weight:g}": replace(plain, weight=weight) for weight in CHOICE}
+    candidates = {f"weight-{weight:g}": plain.replace(weight=weight) for weight in CHOICE}
     best = search(candidates, FOLDS, [SEARCH_SEED], asked.out / "search" / _key(plain), jobs=asked.jobs, show=show)[0]
     weight = float(best.name.removeprefix("weight-"))
     write_json(asked.out / CHOSEN, {**chosen_weights(asked.out), _key(plain): weight})
-    return replace(options, weight=weight)
+    return options.replace(weight=weight)
 
 
 def with_chosen_weight(asked: Reproduction, row: Row) -> TrainOptions | None:
@@ -188,7 +194,7 @@ def with_chosen_weight(asked: Reproduction, row: Row) -> TrainOptions | None:
     if not chooses_weight(asked, row):
         return options
     weight = chosen_weights(asked.out).get(_key(_searched(options)))
-    return None if weight is None else replace(options, weight=weight)
+    return None if weight is None else options.replace(weight=weight)
 
 
 def chosen_weights(out: Path) -> dict[str, float]:
@@ -197,7 +203,7 @@ def chosen_weights(out: Path) -> dict[str, float]:
 
 
 def _searched(options: TrainOptions) -> TrainOptions:
-    return replace(options, reference=False, label_noise=0.0)
+    return options.replace(reference=False, label_noise=0.0)
 
 
 def chooses_weight(asked: Reproduction, row: Row) -> bool:
@@ -209,43 +215,39 @@ def chooses_weight(asked: Reproduction, row: Row) -> bool:
 
 def _open_weight(row: Row, options: TrainOptions) -> bool:
     """At the small scale: whether the row distils with a weight that is neither its own nor, in heads, that of S2SD's authors."""
-    return "weight" not in row.changes and options.teacher not in ("none", "heads")
+    return "weight" not in row.changes and options.teacher.name != "none"
 
 
 def _key(options: TrainOptions) -> str:
     """A folder's name that says what is trained there: rows of several tables that are the same training share it. Of what differs from the
     defaults, so that a later version with more options knows it again."""
-    usual = settings_of(TrainOptions(""))
-    settings = {name: value for name, value in settings_of(options).items() if name != "seed" and value != usual[name]}
+    usual = TrainOptions(options.data).identity()
+    settings = {name: value for name, value in options.identity().items() if name == "data" or (name != "seed" and value != usual[name])}
     digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
     return f"{options.preset}-{digest}"
 
 
-def settings_of(options: TrainOptions) -> dict[str, Any]:
-    """What tells a run from others: everything that changes its numbers."""
-    return {name: value for name, value in asdict(options).items() if name not in (*OF_THE_MACHINE, *OF_THE_COMMAND)}
-
-
 def records(out: Path) -> list[dict[str, Any]]:
     """The finished runs; a line that was cut off while it was written is left out, and its run is read again."""
-    file, found = out / RESULTS, []
+    file, lines = out / RESULTS, []
     for line in file.read_text().splitlines() if file.exists() else []:
         with suppress(json.JSONDecodeError):
-            found.append(json.loads(line))
-    return found
+            lines.append(json.loads(line))
+    return lines
 
 
 def find(done: Sequence[Mapping[str, Any]], options: TrainOptions) -> Mapping[str, Any] | None:
     """The latest record of a training with these options."""
-    wanted = settings_of(options)
-    usual = settings_of(TrainOptions(options.data))  # also of options that came after the record
+    wanted = options.identity()
+    usual = TrainOptions(options.data).identity()  # also of options that came after the record
     return next((record for record in reversed(done) if wanted.items() <= {**usual, **record["options"]}.items()), None)
 
 
 def _append(out: Path, name: str, options: TrainOptions) -> None:
-    folder = Path(str(options.out))
-    record = {"row": name, "run": str(folder.relative_to(out)), "options": settings_of(options), **read_result(folder)}
-    record["data"] = read_mapping(folder / "run.json")["data"]
+    run = RunRecord.read(str(options.out))
+    record: dict[str, Any] = {"row": name, "run": str(run.folder.relative_to(out)), "options": options.identity()}
+    record |= {key: getattr(run, key) for key in ("scores", "train", "validation", "per_class", "epoch", "chosen_by", "seconds", "data")}
+    record["reference"] = run.reference or None
     file_name = out / RESULTS
     cut_off = file_name.exists() and not file_name.read_bytes().endswith(b"\n")
     try:

@@ -13,17 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obdsd.experiments.comparison import class_differences
+from obdsd.evaluation.metrics import metric
+from obdsd.experiments.comparison import differences_by_class
 from obdsd.experiments.published import published
 from obdsd.experiments.recipes import Row
 from obdsd.experiments.reproduction import Reproduction, find, records, time_key, times, with_chosen_weight, with_seed
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
 from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
-
-PERCENT = {"recall@1": "R@1", "recall@2": "R@2", "recall@10": "R@10", "nmi": "NMI"}
-OTHER = {"density": "density", "spectral-decay": "spectral decay"}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
@@ -80,11 +77,11 @@ def _line(asked: Reproduction, row: Row, found: Mapping[str, Mapping[int, Mappin
         relative = 100 * float(gains.mean()) / float(np.mean([_metric(b, "recall@1") for _, b in pairs]))
     both = "recall@1" in printed and "recall@1" in others_printed
     gain = printed["recall@1"] - others_printed["recall@1"] if both else None
-    weights = {run["options"]["weight"] for run in own.values() if run["options"]["teacher"] != "none"}
+    weights = {run["options"]["weight"] for run in own.values() if _distils(run["options"])}
     return Line(
         name=row.name,
         seeds=len(own),
-        ours={metric: t_interval(_values(own, metric)) for metric in asked.recipe.metrics if own and _has(own, metric)},
+        ours={name: t_interval(_values(own, name)) for name in asked.recipe.metrics if own and _has(own, name)},
         paper=printed,
         against=row.against,
         difference=difference,
@@ -105,7 +102,8 @@ def _extra_time(asked: Reproduction, row: Row) -> float | None:
 
 
 def _over_classes(ours: list[Mapping[str, Any]], theirs: list[Mapping[str, Any]]) -> Interval:
-    return Interval(*(100 * value for value in class_interval(*class_differences(ours, theirs))))
+    differences = differences_by_class([run["per_class"] for run in ours], [run["per_class"] for run in theirs])
+    return Interval(*(100 * value for value in class_interval(*differences)))
 
 
 def _literature(name: str, printed: Mapping[str, float]) -> Line:
@@ -123,22 +121,27 @@ def _values(runs: Mapping[int, Mapping[str, Any]], metric: str) -> NDArray[np.fl
     return np.array([_metric(run, metric) for run in runs.values()])
 
 
-def _metric(run: Mapping[str, Any], metric: str) -> float:
+def _distils(options: Mapping[str, Any]) -> bool:
+    return options["teacher"] != "none" or options["system"] != "standard"
+
+
+def _metric(run: Mapping[str, Any], name: str) -> float:
     """In the units of the paper: percent for recall and NMI."""
-    value = run["train" if metric in OTHER else "scores"].get(metric)
-    return float("nan") if value is None else float(value) * (100 if metric in PERCENT else 1)
+    entry = metric(name)
+    value = run["train" if entry.on_training_set else "scores"].get(name)
+    return float("nan") if value is None else float(value) * (100 if entry.percent else 1)
 
 
 def header(asked: Reproduction) -> list[str]:
-    metrics = [word for metric in asked.recipe.metrics for word in (_title(metric), "paper")]
+    metrics = [word for name in asked.recipe.metrics for word in (_title(name), "paper")]
     return ["row", "λ", "seeds", *metrics, "R@1 −", "95 % over seeds", "over classes", "paper", "relative", "paper", "time", "paper"]
 
 
 def cells(asked: Reproduction, line: Line) -> list[str]:
     found = [line.name, "" if line.weight is None else f"{line.weight:g}", str(line.seeds or "")]
-    for metric in asked.recipe.metrics:
-        digits = 1 if metric in PERCENT else 3
-        found += [_mean(line.ours.get(metric), digits), "" if metric not in line.paper else f"{line.paper[metric]:g}"]
+    for name in asked.recipe.metrics:
+        digits = 1 if metric(name).percent else 3
+        found += [_mean(line.ours.get(name), digits), "" if name not in line.paper else f"{line.paper[name]:g}"]
     gain, spread = line.difference, line.over_classes
     found += ["" if gain is None else f"{gain.mean:+.2f}", _ends(gain), _ends(spread), _signed(line.paper_difference, 2)]
     percent = [line.relative, line.paper_relative, line.extra_time, line.paper_extra_time]
@@ -178,8 +181,9 @@ def write(asked: Reproduction) -> list[Path]:
     return list(files)
 
 
-def _title(metric: str) -> str:
-    return {**PERCENT, **OTHER}[metric]
+def _title(name: str) -> str:
+    title = metric(name).title
+    return title.replace("Recall@", "R@") if metric(name).percent else title.lower()
 
 
 def _mean(value: Interval | None, digits: int) -> str:

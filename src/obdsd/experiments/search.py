@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from obdsd.experiments.comparison import carry_out, read_result
-from obdsd.settings import TrainOptions
+from obdsd.experiments.comparison import carry_out
+from obdsd.options import TrainOptions
+from obdsd.training import RunRecord
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class Candidate:
     """A candidate and its Recall@1 on the held-out classes of each fold and seed."""
 
     name: str
@@ -26,14 +27,14 @@ class Found:
 
 def search(
     candidates: Mapping[str, TrainOptions], folds: Sequence[str], seeds: Sequence[int], out: Path, *, jobs: int = 1, show: bool = True
-) -> list[Found]:
+) -> list[Candidate]:
     """Train each candidate on each fold (`0/3`: the first of three parts of the training classes is held out) with each seed; best first.
 
     Runs are kept in `out` and not repeated.
     """
     plan = {
-        (name, fold, seed): replace(
-            options, seed=seed, val_fold=fold, score="validation", out=str(out / name / f"fold-{fold.replace('/', 'of')}-seed-{seed}")
+        (name, fold, seed): options.replace(
+            seed=seed, val_fold=fold, score="validation", out=str(out / name / f"fold-{fold.replace('/', 'of')}-seed-{seed}")
         )
         for seed in seeds
         for fold in folds
@@ -43,5 +44,5 @@ def search(
     recalls: dict[str, list[float]] = {name: [] for name in candidates}
     for (name, *_), options in plan.items():
         assert options.out is not None
-        recalls[name].append(read_result(Path(options.out))["scores"]["recall@1"])
-    return sorted((Found(name=name, recalls=found) for name, found in recalls.items()), key=lambda found: -found.mean)
+        recalls[name].append(RunRecord.read(options.out).scores["recall@1"] or 0.0)
+    return sorted((Candidate(name=name, recalls=values) for name, values in recalls.items()), key=lambda candidate: -candidate.mean)

@@ -10,27 +10,33 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from obdsd.evaluation import metrics
-from obdsd.experiments.comparison import METRICS, Comparison, Line
+from obdsd.evaluation.metrics import metric
+from obdsd.experiments.comparison import Comparison, Line, compared_metrics
 from obdsd.experiments.statistics import Interval
 from obdsd.files import replacing, write_json
 
-HEADER = ["", *METRICS, "recall@1, difference", "over seeds", "over classes", "time"]
+def header() -> list[str]:
+    """Of a comparison's table; the first column is the row's name."""
+    return ["", *(shown.title for shown in compared_metrics()), "Recall@1, difference", "over seeds", "over classes", "time"]
 
 
 def write_tables(comparison: Comparison, out: Path) -> None:
     """`comparison.json`, `.csv` and `.md` in a folder."""
     write_json(out / "comparison.json", _plain(comparison))
     table = io.StringIO()
-    csv.writer(table).writerows([HEADER, *(cells(line) for line in comparison.lines)])
+    csv.writer(table).writerows(_table(comparison))
     for name, text in (("comparison.csv", table.getvalue()), ("comparison.md", markdown(comparison))):
         with replacing(out / name) as file:
             file.write(text.encode())
 
 
+def _table(comparison: Comparison) -> list[list[str]]:
+    return [header(), *(cells(line) for line in comparison.lines)]
+
+
 def cells(line: Line) -> list[str]:
     """One row of the table: means, then the difference in Recall@1 with its two intervals, then the time ratio."""
-    means = [number(metric, line.means[metric].mean) for metric in METRICS]
+    means = [metric(name).text(mean.mean) for name, mean in line.means.items()]
     if line.differences is None:
         return [line.name, *means, "", "", "", "1"]
     gain = line.differences["recall@1"]
@@ -39,7 +45,7 @@ def cells(line: Line) -> list[str]:
 
 
 def text_table(comparison: Comparison) -> str:
-    return aligned([HEADER, *(cells(line) for line in comparison.lines)])
+    return aligned(_table(comparison))
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
@@ -49,47 +55,44 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def markdown(comparison: Comparison) -> str:
-    table = markdown_table([HEADER, *(cells(line) for line in comparison.lines)])
-    return f"{table}\n\n{caption(comparison)}\n\n{plain_words(comparison)}\n"
+    table = markdown_table(_table(comparison))
+    return "\n\n".join([table, caption(comparison), *sentences(comparison)]) + "\n"
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     """The first row is the header."""
-    header, *others = rows
-    ruled = [header, ["---", *["---:"] * (len(header) - 1)], *others]
+    first, *others = rows
+    ruled = [first, ["---", *["---:"] * (len(first) - 1)], *others]
     return "\n".join("| " + " | ".join(row) + " |" for row in ruled)
 
 
 def caption(comparison: Comparison) -> str:
-    n = len(comparison.seeds)
+    n, shares = len(comparison.seeds), [shown.title for shown in compared_metrics() if shown.percent]
+    trained = " and ".join(shown.title.lower() for shown in compared_metrics() if shown.on_training_set)
     before = "".join(f" Recall@1 of {name}, untrained: {100 * value:.2f}." for name, value in comparison.reference.items())
     return (
-        f"{comparison.data}, {comparison.scored} classes, {comparison.epochs}; recall, MAP@R and NMI in percent, mean over {n} seeds; "
-        "density and spectral decay of the training set by its true labels. Differences are paired by seed: 95 % t interval over "
-        f"seeds, bootstrap over classes.{before}"
+        f"{comparison.data}, {comparison.scored} classes, {comparison.epochs}. Means over {n} seed{'s' * (n > 1)}; {', '.join(shares)} in "
+        f"percent; {trained} of the training set by its true labels. Differences are paired by seed, with a 95 % t interval over seeds "
+        f"and a bootstrap over classes.{before}"
     )
 
 
-def plain_words(comparison: Comparison) -> str:
-    """What the table says, a sentence a row."""
-    baseline = comparison.lines[0]
-    found = f"{baseline.name}: for {100 * baseline.means['recall@1'].mean:.1f} % of the images the nearest other image is of their class."
-    return "\n".join([found, *(_sentence(line, baseline) for line in comparison.lines[1:])])
+def sentences(comparison: Comparison) -> list[str]:
+    """What the table says: a sentence about the baseline, then one for each other row."""
+    baseline, *others = comparison.lines
+    share = 100 * baseline.means["recall@1"].mean
+    first = f"{baseline.name}: for {share:.1f} % of the queries the nearest other item is of their class."
+    return [first, *(_sentence(line, baseline) for line in others)]
 
 
 def _sentence(line: Line, baseline: Line) -> str:
     assert line.differences is not None
     gain = line.differences["recall@1"]
-    said = f"{line.name}: {100 * line.means['recall@1'].mean:.1f} %, {100 * gain.mean:+.1f} points"
+    result = f"{line.name}: {100 * line.means['recall@1'].mean:.1f} %, {100 * gain.mean:+.1f} points"
     if math.isnan(gain.low):
-        return f"{said} with a single seed: no interval, no conclusion."
+        return f"{result} to {baseline.name} with one seed: no interval over seeds, no conclusion."
     verdict = f"{'better' if gain.mean > 0 else 'worse'} than" if gain.tells_apart else "no difference can be told from"
-    return f"{said} (95 % interval {ends(gain)}): {verdict} {baseline.name}."
-
-
-def number(metric: str, value: float) -> str:
-    """A mean as the tables show it: shares in percent."""
-    return metrics.metric(metric).text(value)
+    return f"{result} (95 % interval {ends(gain)}): {verdict} {baseline.name}."
 
 
 def ends(interval: Interval) -> str:

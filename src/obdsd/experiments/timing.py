@@ -5,16 +5,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from obdsd.settings import TrainOptions
-from obdsd.training.assembly import collection_of
-from obdsd.training.loop import Training
-from obdsd.training.runs import RunFolder
+from obdsd.options import TrainOptions
+from obdsd.training import Trainer
+from obdsd.training.build import collection_of
 
 WARM_UP = 3  # a memory that knows its rows, moments that exist
 
@@ -23,23 +20,22 @@ class Pace:
     """A training in its last epoch, on one batch of its data; nothing is written."""
 
     def __init__(self, options: TrainOptions) -> None:
-        options = replace(options, workers=0, reference=False)
-        self.training = Training(options, collection_of(options), RunFolder(Path("unused")))
-        self.training.progress.epoch = options.epochs - 1
-        self.device = self.training.fabric.device
-        self.batch = self.training.fabric.to_device(next(self.training.batches.epoch(options.epochs - 1)))
-        walk, _ = seconds_of(self.training.walk_the_training_set, self.device)
-        self.once = walk / len(self.training.batches)  # a step's share of what is done once an epoch
-        self.first = Pace(replace(options, teacher="none")) if options.teacher == "born-again" else None
+        options = options.replace(workers=0, reference=False)
+        self.trainer = trainer = Trainer(options, collection_of(options))
+        trainer.place.epoch = options.epochs - 1
+        self.batch = trainer.fabric.to_device(next(trainer.batches.epoch(trainer.place.epoch)))
+        beginning, _ = seconds_of(trainer.begin_epoch, trainer.device)
+        self.once = beginning / len(trainer.batches)  # a step's share of what is done once an epoch
+        self.first = Pace(options.replace(teacher="none", preset="")) if options.teacher.name == "born-again" else None
         for _ in range(WARM_UP):
             self.step()
 
     def step(self) -> None:
-        self.training.step(*self.batch)
+        self.trainer.step(*self.batch)
 
     def turn(self) -> float:
         """Seconds of a step; of one in each generation if there are two."""
-        step, _ = seconds_of(self.step, self.device)
+        step, _ = seconds_of(self.step, self.trainer.device)
         return step + self.once + (0.0 if self.first is None else self.first.turn())
 
 
@@ -53,9 +49,9 @@ def seconds_of(act: Callable[[], Any], device: torch.device) -> tuple[float, Any
     """How long it takes until the device has done it, and what it returns."""
     _wait(device)
     start = time.perf_counter()
-    found = act()
+    result = act()
     _wait(device)
-    return time.perf_counter() - start, found
+    return time.perf_counter() - start, result
 
 
 def _wait(device: torch.device) -> None:
