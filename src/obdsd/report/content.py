@@ -9,6 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from obdsd.experiments.statistics import Interval
+
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
@@ -76,7 +78,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """A step, measured anew: seconds, the shares of teacher and targets in them if they can be told apart, and the measured peak of memory."""
+    """A step, measured anew: its seconds, the shares of teacher and targets if they can be told apart, and the peak of memory on a GPU."""
 
     seconds: float
     teacher: float | None
@@ -113,7 +115,7 @@ class Estimate:
 
     name: str
     value: float
-    difference: tuple[float, float, float] | None = None  # mean, low, high
+    difference: Interval | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

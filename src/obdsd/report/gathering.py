@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,18 +11,23 @@ import torch
 from numpy.typing import NDArray
 
 from obdsd.data import Collection
-from obdsd.evaluation.metrics import Progress, metric
-from obdsd.experiments.reporting.cost import cost_of
-from obdsd.experiments.reporting.items import Shown, choose_items, read_queries
-from obdsd.experiments.reporting.measures import curves_of, geometry_of, heatmaps_of, sample_of, taught_batches, teacher_of_last_epoch
-from obdsd.experiments.reporting.runs import Finished, open_collection, open_runs
-from obdsd.experiments.reporting.search import Projection, check_projection, crops_search, layout, neighbours_of, positives_of
-from obdsd.experiments.reporting.views import Rows, Views, known_rows, views_of
-from obdsd.experiments.reporting.words import commands_of, facts_of, headline_of, headline_of_runs
+from obdsd.evaluation.metrics import Progress, measured
 from obdsd.models import Embedder
 from obdsd.models.devices import choose_device
-from obdsd.report.content import Content, Cost, Geometry, Heatmaps, Item, Run
-from obdsd.training.assembly import training_part
+from obdsd.options import as_dict
+from obdsd.report.batch import batch_of, last_epoch_of, lessons_of
+from obdsd.report.content import Batch, Content, Cost, Geometry, Item, Run
+from obdsd.report.cost import cost_of
+from obdsd.report.curves import curves_of
+from obdsd.report.geometry import geometry_of, sample_of
+from obdsd.report.headline import commands_of, facts_of, headline_of_comparison, headline_of_runs
+from obdsd.report.items import Shown, choose_items, read_queries
+from obdsd.report.map import MapKind, check_map, draw_maps
+from obdsd.report.neighbours import crops_search, neighbours_of, positives_of
+from obdsd.report.opening import open_collection, open_runs
+from obdsd.report.rows import Rows, Views, known_rows, views_of
+from obdsd.training import RunRecord
+from obdsd.training.build import training_part
 
 
 def gather(
@@ -33,7 +35,7 @@ def gather(
     *,
     queries: Path | None = None,
     pictures: str | None = None,
-    map: Projection = "tsne",
+    map: MapKind = "tsne",
     points: Literal["test", "train"] = "test",
     seed: int = 0,
     device: str = "auto",
@@ -51,77 +53,75 @@ def gather(
         device: Where the models run.
         show: Told the stage, how much of it is done, and of how much.
     """
-    check_projection(map)
-    runs, comparison = open_runs(folders)
-    collection, where, score = open_collection(runs), choose_device(device), runs[0].options.score
+    check_map(map)
+    opened = open_runs(folders)
+    records, names = list(opened.runs.values()), list(opened.runs)
+    collection, where, score = open_collection(records), choose_device(device), records[0].options.score
     asked = [] if queries is None else read_queries(queries, collection, score)
     shown = choose_items(collection, score, points, asked, seed)
-    models = [Embedder.load(run.folder.path / "model").to(where) for run in runs]
+    models = [record.model().to(where) for record in records]
     training = sample_of(collection["train"], seed)
-    known = [known_rows(collection, run.folder.rows()) for run in runs]
+    known = [known_rows(collection, record.rows()) for record in records]
     views = views_of(models, known, shown, training, pictures, seed, where, show)
     on_map = np.concatenate([shown.numbers(part) for part in shown.parts if (part == "train") == (points == "train")])
-    maps = _maps(views.rows, on_map, map, seed, show)
-    found = []
-    for place, (run, model) in enumerate(zip(runs, models, strict=True)):
-        show("batches and steps", place, len(runs))
-        inside = _inside(run, model, collection, views.training[place], training.labels, seed, where)
-        found.append(_run(run, shown, views, place, maps[place], *inside))
-    show("batches and steps", len(runs), len(runs))
-    headline, names = headline_of_runs(runs) if comparison is None else headline_of(comparison), shown.names
-    described = zip(shown.labels.tolist(), names, views.pictures, strict=True)
+    maps = draw_maps([rows[on_map] for rows in views.rows], map, seed, show)
+    runs = []
+    for place, (name, record) in enumerate(opened.runs.items()):
+        show("batches and steps", place, len(records))
+        inside = _inside(record, models[place], collection, views.training[place], training.labels, seed, where)
+        runs.append(_run(name, record, shown, views, place, maps[place], *inside))
+    show("batches and steps", len(records), len(records))
+    headline = headline_of_runs(opened.runs) if opened.comparison is None else headline_of_comparison(opened.comparison)
+    described = zip(shown.labels.tolist(), shown.names, views.pictures, strict=True)
     return Content(
-        title=f"{', '.join(run.name for run in runs)} on {collection.name}",
+        title=f"{', '.join(names)} on {collection.name}",
         **headline._asdict(),
-        facts=facts_of(runs, collection, shown, models[0].preprocessing, map),
+        facts=facts_of(records, collection, shown, models[0].preprocessing, map),
+        curves=curves_of(records),
         classes=shown.classes,
         items=[Item(label=label, name=name, picture=picture) for label, name, picture in described],
         shown=on_map,
         asking=shown.numbers(shown.asking),
         local_queries=views.queries,
         local_pictures=views.crop_pictures,
-        chosen_queries=np.array([names.index(name) for name in asked], dtype=np.int64),
-        runs=found,
-        commands=commands_of(runs, folders),
+        chosen_queries=np.array([shown.names.index(name) for name in asked], dtype=np.int64),
+        runs=runs,
+        commands=commands_of(records, folders),
     )
 
 
-def _maps(rows: Sequence[Rows], on_map: NDArray[np.int64], how: Projection, seed: int, show: Progress) -> list[NDArray[np.float32]]:
-    """The first run's map, and those of the others from there."""
-    show("map", 0, len(rows))
-    maps = [layout(rows[0][on_map], how, seed)]
-    show("map", 1, len(rows))
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # each on one thread, for the same numbers each time
-        for own in pool.map(lambda other: layout(other[on_map], how, seed, maps[0]), rows[1:]):
-            maps.append(own)
-            show("map", len(maps), len(rows))
-    return maps
-
-
 def _inside(
-    run: Finished, model: Embedder, collection: Collection, rows: Rows, labels: NDArray[np.int64], seed: int, device: torch.device
-) -> tuple[Geometry, Heatmaps, Cost]:
+    record: RunRecord, model: Embedder, collection: Collection, rows: Rows, labels: NDArray[np.int64], seed: int, device: torch.device
+) -> tuple[Geometry, Batch, Cost | None]:
     """What is seen where the run was trained: the training set's geometry, a batch, and a step."""
-    part = training_part(run.options, collection)
-    teacher, who = teacher_of_last_epoch(run, model, len(part))
-    teacher.to(device)
-    batches = taught_batches(run, model, teacher, part, device)
-    heatmaps = heatmaps_of(run, batches[0], who, part.class_names)
-    return geometry_of(run, rows, labels, batches, seed), heatmaps, cost_of(run, model, teacher, part, device)
+    part = training_part(record.options, collection)
+    last = last_epoch_of(record, model, collection, device)
+    lessons = lessons_of(record, model, part, last, device)
+    geometry = geometry_of(rows, labels, lessons, record.options.temperature, seed)
+    batch = batch_of(record, lessons, last.who, part.class_names)
+    model.cpu()  # makes room, and a step's memory is its own
+    return geometry, batch, None if last.trainer is None else cost_of(last.trainer)
 
 
 def _run(
-    run: Finished, shown: Shown, views: Views, place: int, places: NDArray[np.float32], geometry: Geometry, heatmaps: Heatmaps, cost: Cost
+    name: str,
+    record: RunRecord,
+    shown: Shown,
+    views: Views,
+    place: int,
+    places: NDArray[np.float32],
+    geometry: Geometry,
+    batch: Batch,
+    cost: Cost | None,
 ) -> Run:
-    rows, recalls = views.rows[place], run.recall_of_classes
+    rows = views.rows[place]
+    recalls = dict(zip(record.per_class["labels"], record.per_class["recall@1"], strict=True))
     neighbours = neighbours_of(shown, rows)
     local, local_recall = crops_search(shown, rows, views.crops[place], views.queries) if len(views.queries) else (None, None)
-    scores = run.result["scores"]
     return Run(
-        name=run.name,
-        seed=run.options.seed,
-        folder=str(run.folder.path),
-        curves=curves_of(run.metrics),
+        name=name,
+        seed=record.options.seed,
+        folder=str(record.folder),
         map=places,
         neighbours=neighbours,
         local=local,
@@ -129,10 +129,17 @@ def _run(
         positive=positives_of(shown, rows),
         right=shown.labels[neighbours.indices[:, 0]] == shown.labels,
         per_class=[recalls.get(name, float("nan")) for name in shown.classes],
-        scores={metric(name).title: scores[name] for name in scores if name.startswith("recall@") or name in ("map@r", "nmi")},
+        scores=_scores(record.scores),
         geometry=geometry,
-        heatmaps=heatmaps,
+        batch=batch,
         cost=cost,
-        options=dataclasses.asdict(run.options),
-        versions=run.folder.versions(),
+        training_seconds=record.seconds,
+        options=as_dict(record.options),
+        versions=record.versions,
     )
+
+
+def _scores(scores: Mapping[str, float | None]) -> dict[str, str]:
+    """Every metric of the scored classes; geometry is shown of the training set."""
+    shown = [(entry, value) for entry, value in measured(scores) if not entry.on_training_set]
+    return {f"{entry.title}, %" if entry.percent else entry.title: entry.text(value) for entry, value in shown}

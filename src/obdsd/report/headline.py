@@ -11,13 +11,14 @@ from obdsd.data import Collection
 from obdsd.evaluation.metrics import metric
 from obdsd.experiments.comparison import Comparison, class_differences, compared_metrics, value_of
 from obdsd.experiments.statistics import class_interval
-from obdsd.experiments.tables import caption, cells, ends, header, sentences
+from obdsd.experiments.tables import caption, cells, ends, header, sentences, units
 from obdsd.preprocessing import Preprocessing
 from obdsd.report.content import Chart, Estimate
 from obdsd.report.items import TRAINING_CLASSES, Shown
 from obdsd.training import RunRecord
 
 RECALL = "recall@1"  # what the first picture and the sentences are about
+ONE_RUN = "A dot is one run: there is no interval over seeds."
 
 
 class Headline(NamedTuple):
@@ -30,55 +31,52 @@ class Headline(NamedTuple):
 
 def headline_of_comparison(comparison: Comparison) -> Headline:
     """A comparison's own table, caption and sentences."""
-    baseline, seeds = comparison.lines[0].name, len(comparison.seeds)
+    baseline, *others = [line.name for line in comparison.lines]
+    how = ONE_RUN
+    if len(comparison.seeds) > 1:
+        how = f"A dot is the mean over {len(comparison.seeds)} seeds."
+        if others:
+            how += (
+                f" A bar is the 95 % interval of the difference to {baseline}. Where it crosses the line of {baseline}, no difference can "
+                "be told, and the dot is empty."
+            )
     rows = [
-        Estimate(name=line.name, value=line.means[RECALL].mean, difference=line.differences and tuple(line.differences[RECALL]))
+        Estimate(name=line.name, value=line.means[RECALL].mean, difference=line.differences[RECALL] if line.differences else None)
         for line in comparison.lines
     ]
-    how = f"{_what(comparison.scored)} A dot is the mean over {seeds} seeds. A bar is the 95 % interval of the difference to {baseline}."
-    if len(rows) > 1 and seeds > 1:
-        how += f" Where it crosses the line of {baseline}, no difference can be told, and the dot is empty."
-    elif len(rows) > 1 or seeds == 1:
-        how = f"{_what(comparison.scored)} A dot is one run: there is no interval over seeds."
-    chart = Chart(rows=rows, untrained=comparison.reference, sentence=how)
+    chart = Chart(rows=rows, untrained=comparison.reference, sentence=f"{_what(comparison.scored)} {how}")
     return Headline(chart, sentences(comparison), header(), [cells(line) for line in comparison.lines], caption(comparison))
 
 
 def headline_of_runs(runs: Mapping[str, RunRecord]) -> Headline:
     """Single runs beside the first of them: no interval over seeds."""
-    baseline, *others = runs
-    first, recall = runs[baseline], {name: value_of(record, metric(RECALL)) for name, record in runs.items()}
+    (baseline, first), *others = runs.items()
+    recall = {name: value_of(record, metric(RECALL)) for name, record in runs.items()}
     told = [f"{baseline}: for {100 * recall[baseline]:.1f} % of the queries the nearest other item is of their class."]
     rows = [[baseline, *_scores(first), *(["", ""] if others else []), str(first.options.seed), _minutes(first)]]
-    for name in others:
+    for name, record in others:
         gain = 100 * (recall[name] - recall[baseline])
-        over_classes = ends(class_interval(*class_differences([runs[name]], [first])))
-        rows.append([name, *_scores(runs[name]), f"{gain:+.2f}", over_classes, str(runs[name].options.seed), _minutes(runs[name])])
-        told.append(f"{name}: {100 * recall[name]:.1f} %, {gain:+.1f} points to {baseline} with one run each: no interval over seeds, no conclusion.")
+        over_classes = ends(class_interval(*class_differences([record], [first])))
+        rows.append([name, *_scores(record), f"{gain:+.2f}", over_classes, str(record.options.seed), _minutes(record)])
+        result = f"{name}: {100 * recall[name]:.1f} %, {gain:+.1f} points to {baseline}"
+        told.append(f"{result} with one run each: no interval over seeds, no conclusion.")
     untrained = {name: float(scores[RECALL] or 0.0) for name, scores in first.reference.items()}
     told += [f"{name}, untrained: {100 * value:.1f} %." for name, value in untrained.items()]
-    chart = Chart(
-        rows=[Estimate(name=name, value=value) for name, value in recall.items()],
-        untrained=untrained,
-        sentence=f"{_what(first.options.score)} A dot is one run: there is no interval over seeds.",
-    )
-    compared = compared_metrics()
-    shares, trained = (
-        ", ".join(shown.title for shown in compared if shown.percent),
-        " and ".join(shown.title.lower() for shown in compared if shown.on_training_set),
-    )
+    estimates = [Estimate(name=name, value=value) for name, value in recall.items()]
+    chart = Chart(rows=estimates, untrained=untrained, sentence=f"{_what(first.options.score)} {ONE_RUN}")
+    titles = [shown.title for shown in compared_metrics()]
     paired = " Differences are to the first run, their interval by bootstrap over classes (95 %)." if others else ""
     return Headline(
         chart,
         told,
-        ["", *(shown.title for shown in compared), *(["Recall@1, difference", "over classes"] if others else []), "seed", "minutes"],
+        ["", *titles, *(["Recall@1, difference", "over classes"] if others else []), "seed", "minutes"],
         rows,
-        f"{first.options.data}, {first.options.score} classes. {shares} in percent; {trained} of the training set by its true labels.{paired}",
+        f"{first.options.data}, {first.options.score} classes; {units()}.{paired}",
     )
 
 
 def _what(scored: str) -> str:
-    return f"{metric(RECALL).title} on the {scored} classes, in percent: {metric(RECALL).sentence[:1].lower()}{metric(RECALL).sentence[1:]}"
+    return f"{metric(RECALL).title} on the {scored} classes, in percent. {metric(RECALL).sentence}"
 
 
 def _scores(record: RunRecord) -> list[str]:

@@ -40,9 +40,7 @@ def draw_maps(rows: Sequence[NDArray[np.float32]], kind: MapKind, seed: int, sho
     return maps
 
 
-def draw_map(
-    rows: NDArray[np.float32], kind: MapKind, seed: int, start: NDArray[np.float32] | None = None
-) -> NDArray[np.float32]:
+def draw_map(rows: NDArray[np.float32], kind: MapKind, seed: int, start: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
     """Places in two dimensions, from `start` or from the two main directions."""
     begin = _main_directions(rows) if start is None else start.astype(np.float64)
     if len(rows) < FEW:
