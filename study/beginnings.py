@@ -1,4 +1,4 @@
-"""What it is about the projection that a head had better begin with: heads that share one thing or another with it, on held-out classes."""
+"""Why a head that begins as the projection does better: heads that share one property or another with it, on held-out classes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from obdsd.settings import TrainOptions
 from obdsd.training.display import Display
 from obdsd.training.loop import Training
 from study.plan import CUB, FOLDS, LETTERS, SEARCH_SEED
+from study.search import features
 from study.variants import HELD_OUT, run_changed, train_changed
 
 SEEDS = 2
@@ -49,11 +50,11 @@ def beginning_as(name: str) -> type[Training]:
     return Begun
 
 
-def run_beginnings(file_of: Callable[[str], str], jobs: int) -> None:
-    """Every beginning on both data sets, both folds and some seeds, with the plain loss."""
+def run_beginnings(jobs: int = 1) -> None:
+    """Train heads that begin in different ways with the plain loss, on held-out classes."""
     plan = {}
     for data, (file, epochs) in DATA.items():
-        options = preset("ms", file_of(file), **{**HELD_OUT, "epochs": epochs, "lr": 5e-4, "head_init": "projection"})
+        options = preset("ms", features(file), **{**HELD_OUT, "epochs": epochs, "lr": 5e-4, "head_init": "projection"})
         for name in BEGINNINGS:
             for seed in range(SEARCH_SEED, SEARCH_SEED + SEEDS):
                 for fold, held_out in enumerate(FOLDS):

@@ -1,4 +1,4 @@
-"""What is trained: regimes, rows, and for each row the settings among which the held-out classes choose."""
+"""The plan: regimes, rows, and for each row the settings among which the held-out classes choose."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOISE_ROWS = ("ms", "psd", "obd-sd", "mean-mix", "uniform-mix", "flat", "anchor+
 
 @dataclass(frozen=True, kw_only=True)
 class Regime:
-    """Data, what all rows share, where the search of a row's settings begins, and what it tries in turn, the best of each turn kept."""
+    """Data, options that all rows share, and the search of a row's settings: where it begins and what it tries, turn by turn."""
 
     data: str  # cub128.npz or letters64.npz, files of frozen features; or glyphs, the letters themselves
     common: Change
@@ -71,6 +71,18 @@ REGIMES: dict[str, Regime] = {
     ),
 }
 
+TITLES = {
+    "cub-linear-free": "linear head, all chosen",
+    "cub-two-layer-free": "two-layer head, all chosen",
+    "cub-projected-free": "projected head, all chosen",
+    "letters-linear-free": "letters' features, linear head, all chosen",
+    "letters-projected-free": "letters' features, projected head, all chosen",
+    "cub-linear-long": "linear head, 150 epochs",
+    "cub-two-layer-long": "two-layer head, 150 epochs",
+    "glyphs-noise": "letters from scratch",
+}
+"""Regimes that the tables compare, by their titles there."""
+
 ROWS: dict[str, tuple[str, Change]] = {
     "ms": ("ms", {}),
     "psd": ("ms+psd", {}),
@@ -111,12 +123,12 @@ def beginning(regime: Regime, row: str) -> Change:
 
 
 def control_of(regime: Regime, row: str, point: Change) -> Change:
-    """Another row's settings, as far as the row has them: those of a walk for its control."""
+    """A walk's settings for its control: those that the control has at all."""
     return {axis: value for axis, value in point.items() if axis in beginning(regime, row)}
 
 
 def turn_of(point: Change, changes: Iterable[Change], row: str) -> list[Change]:
-    """The points that a turn compares: where the search stands, and every change of it that the row knows."""
+    """The points that a turn compares: the present one, and every change of it that the row knows."""
     return [point, *({**point, **change} for change in changes if all(_acts(axis, row) for axis in change))]
 
 
@@ -147,10 +159,10 @@ CURVES: dict[str, tuple[tuple[str, ...], tuple[float, ...]]] = {  # by axis: row
     "weight": (("psd", "obd-sd", "mean-mix"), (1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0)),
     "omega": (("obd-sd", "mean-mix"), (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)),
 }
-"""The supplement's curves, around the point where the search of the regime begins, on held-out classes."""
+"""The supplement's two curves, on held-out classes. Both go through the point where the regime's search begins."""
 
 
 def curve_points(axis: str) -> dict[tuple[str, float], Change]:
-    """Points of a curve by row and value; those that the search came by are among its records."""
+    """Points of a curve by row and value. The search has already tried some of them."""
     rows, values = CURVES[axis]
     return {(row, value): {**beginning(REGIMES[CURVES_REGIME], row), axis: value} for row in rows for value in values}

@@ -1,9 +1,8 @@
-"""Plots of the results' pages, from the records under results/."""
+"""Plots of the results' pages, made from the records alone."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import matplotlib
@@ -14,10 +13,12 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from study.contrasts import TITLES, carried_gains
-from study.plan import CURVES, CURVES_REGIME, FOLDS, curve_points, name_of
-from study.reading import Record, results_of
-from study.records import RESULTS, ROOT, records
+from study.held_out import all_carried_gains
+from study.plan import CURVES, CURVES_REGIME, FOLDS, TITLES, curve_points, name_of
+from study.reading import chosen_of, recall, results_of
+from study.records import ROOT, Record, records
+
+Reading = Callable[[Mapping[str, Any]], float | None]  # of a point of a curve; None where it was not measured
 
 IMAGES = ROOT / "docs" / "images"
 STYLE: dict[str, tuple[str, str]] = {  # Okabe and Ito's colours, told apart by everyone; markers for print
@@ -31,7 +32,6 @@ STYLE: dict[str, tuple[str, str]] = {  # Okabe and Ito's colours, told apart by 
     "anchor": ("#CC79A7", "*"),
     "balanced": ("#8B4513", "h"),
 }
-SHOWN = tuple(STYLE)
 APART = "cosine distance of class means"  # over three decades
 WIDER = {"obd-sd": 7.0, "obd-sd-softmax": 4.0}  # rows that would lie hidden under the mix with the mean row
 
@@ -41,25 +41,20 @@ def draw_all() -> None:
     draw_curves()
     draw_carried()
     for regime in ("cub-two-layer-long", "cub-linear-long"):
-        if results_of(regime):
-            draw_training(regime)
+        draw_training(regime)
 
 
 def draw_curves() -> None:
     """Recall@1 on held-out classes over λ and over ω: the supplement's two curves."""
-    found = records(f"{CURVES_REGIME}/search")
+    runs = records(f"{CURVES_REGIME}/search")
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True)
-    plain = [record["scores"]["recall"]["1"] for name, record in found.items() if name.startswith("ms/")]
+    plain = 100 * np.mean([recall(record) for name, record in runs.items() if name.startswith("ms/")])
     for panel, (axis, (rows, _)) in zip(axes, CURVES.items(), strict=True):
-        panel.axhline(100 * np.mean(plain), color=STYLE["ms"][0], linestyle="--", label="ms")
+        panel.axhline(plain, color=STYLE["ms"][0], linestyle="--", label="ms")
         for row in rows:
-            done = {}
-            for (of, value), point in curve_points(axis).items():
-                names = [f"{row}/{name_of(point)}/fold-{fold}" for fold in range(len(FOLDS))]
-                if of == row and found.keys() >= {*names}:
-                    done[value] = 100 * np.mean([found[name]["scores"]["recall"]["1"] for name in names])
             colour, marker = STYLE[row]
-            panel.plot(list(done), list(done.values()), color=colour, marker=marker, label=row)
+            curve = _curve(axis, row, runs)
+            panel.plot(list(curve), list(curve.values()), color=colour, marker=marker, label=row)
         panel.set_xlabel({"weight": "λ (ω = 0.3)", "omega": "ω (λ = 1000)"}[axis])
         panel.grid(alpha=0.3)
     axes[0].set_xscale("log")
@@ -68,10 +63,20 @@ def draw_curves() -> None:
     _save(figure, "weight-omega")
 
 
+def _curve(axis: str, row: str, runs: Mapping[str, Record]) -> dict[float, float]:
+    """Recall@1 in percent, mean of the folds, by the value of λ or ω, where all folds were trained."""
+    curve = {}
+    for (of, value), point in curve_points(axis).items():
+        names = [f"{of}/{name_of(point)}/fold-{fold}" for fold in range(len(FOLDS))]
+        if of == row and runs.keys() >= {*names}:
+            curve[value] = 100 * float(np.mean([recall(runs[name]) for name in names]))
+    return curve
+
+
 def draw_carried() -> None:
-    """Gains over the plain loss, held-out against test classes: a point for each row of each regime, and the small ones nearer."""
+    """Gains over the plain loss, held-out against test classes: a point for each row of each regime, and an enlarged part."""
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.8))
-    regimes = {regime: np.array(list(carried_gains(regime).values())) for regime in TITLES if results_of(regime)}
+    regimes = {regime: np.array(list(gains.values())) for regime, gains in all_carried_gains().items()}
     for (regime, gains), (colour, marker) in zip(regimes.items(), STYLE.values(), strict=False):
         for panel in axes:
             panel.scatter(*gains.T, color=colour, marker=marker, label=TITLES[regime], alpha=0.8)
@@ -87,9 +92,9 @@ def draw_carried() -> None:
 
 
 def draw_training(regime: str) -> None:
-    """Over the epochs: Recall@1 on held-out classes; in the test runs the training set's geometry and what the distillation was."""
-    tested = {row: list(runs.values()) for row, runs in results_of(regime).items()}
-    panels: list[tuple[str, dict[str, list[Record]], Callable[[Any], float | None]]] = [
+    """Over the epochs: Recall@1 on held-out classes; for the test runs the training set's geometry and the distillation's readings."""
+    tested = {row: list(seeds.values()) for row, seeds in results_of(regime).items()}
+    panels: list[tuple[str, Mapping[str, list[Record]], Reading]] = [
         ("Recall@1, held-out classes", chosen_search(regime), lambda point: point.get("validation", {}).get("recall", {}).get("1")),
         (APART, tested, lambda point: point.get("train", {}).get("inter")),
         ("density", tested, lambda point: point.get("train", {}).get("density")),
@@ -98,10 +103,10 @@ def draw_training(regime: str) -> None:
         ("distillation's share of the gradient", tested, lambda point: point.get("distillation", {}).get("gradient_share")),
     ]
     figure, axes = plt.subplots(2, 3, figsize=(13, 7.5))
-    for panel, (title, runs, of) in zip(axes.flat, panels, strict=True):
-        for row in SHOWN:
+    for panel, (title, runs, reading) in zip(axes.flat, panels, strict=True):
+        for row in STYLE:
             if row in runs:
-                _draw_line(panel, row, runs[row], of)
+                _draw_line(panel, row, runs[row], reading)
         panel.set_yscale("log" if title == APART else "linear")
         panel.set_title(title, fontsize=10)
         panel.set_xlabel("epoch")
@@ -112,26 +117,26 @@ def draw_training(regime: str) -> None:
 
 
 def chosen_search(regime: str) -> dict[str, list[Record]]:
-    """The runs on held-out classes with the settings that were chosen, by row."""
-    chosen = json.loads((RESULTS / regime / "chosen.json").read_text())
-    found = records(f"{regime}/search")
-    names = {row: [f"{row}/{name_of(entry['settings'])}/fold-{fold}" for fold in range(len(FOLDS))] for row, entry in chosen.items()}
-    return {row: [found[name] for name in both] for row, both in names.items()}
+    """The runs on held-out classes with the chosen settings, by row."""
+    runs = records(f"{regime}/search")
+    return {
+        row: [runs[f"{row}/{name_of(entry['settings'])}/fold-{fold}"] for fold in range(len(FOLDS))]
+        for row, entry in chosen_of(regime).items()
+    }
 
 
-def _draw_line(panel: Axes, row: str, runs: list[Record], of: Callable[[Any], float | None]) -> None:
-    """The mean over seeds, where all of them have a value."""
+def _draw_line(panel: Axes, row: str, runs: list[Record], reading: Reading) -> None:
+    """The mean over runs, at the epochs where all of them have a value."""
     values: dict[int, list[float]] = {}
     for record in runs:
         for point in record["curve"]:
-            value = of(point)
-            if value is not None:
+            if (value := reading(point)) is not None:
                 values.setdefault(point["epoch"] + 1, []).append(value)
     shared = sorted(epoch for epoch, found in values.items() if len(found) == len(runs))
-    colour, marker = STYLE[row]
     if shared:
-        width = WIDER.get(row, 1.5)
-        panel.plot(shared, [np.mean(values[epoch]) for epoch in shared], color=colour, marker=marker, markersize=4, lw=width, label=row)
+        colour, marker = STYLE[row]
+        means = [np.mean(values[epoch]) for epoch in shared]
+        panel.plot(shared, means, color=colour, marker=marker, markersize=4, lw=WIDER.get(row, 1.5), label=row)
 
 
 def _save(figure: Any, name: str, below: float = 0.0) -> None:

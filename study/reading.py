@@ -1,22 +1,22 @@
-"""Numbers from the records under results/: means, paired differences with their intervals, and which gain is whose."""
+"""Numbers from the records: means, differences paired by seed with their intervals, and what a gain is due to."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
-from study.plan import NOISE, REGIMES, ROWS, WALKS, control_of
-from study.records import RESULTS, records
+from study.plan import NOISE, REGIMES, ROWS, TITLES, WALKS, control_of
+from study.records import RESULTS, Record, records
 
-Record = Mapping[str, Any]
-Results = dict[str, dict[int, Record]]  # row → seed → record
+Seeds = Mapping[int, Record]
+Results = dict[str, Seeds]  # row → seed → record
 
 SCORES: dict[str, Callable[[Record], float]] = {
-    **{f"R@{k}": (lambda record, k=k: 100 * record["scores"]["recall"][str(k)]) for k in (1, 2, 4, 8)},
+    **{f"R@{k}": (lambda record, k=k: 100 * recall(record, k)) for k in (1, 2, 4, 8)},
     "MAP@R": lambda record: 100 * record["scores"]["map_at_r"],
     "NMI": lambda record: 100 * record["scores"]["nmi"],
 }
@@ -25,26 +25,67 @@ GEOMETRY: dict[str, Callable[[Record], float]] = {
     "between classes": lambda record: record["train"]["inter"],
     "density": lambda record: record["train"]["density"],
     "spectral decay": lambda record: record["train"]["spectral_decay"],
-    "targets' entropy": lambda record: reading_of(record, "entropy"),
-    "on the same class": lambda record: reading_of(record, "same_class"),
-    "gradient share": lambda record: reading_of(record, "gradient_share"),
+    "targets' entropy": lambda record: late_mean(record, "entropy"),
+    "on the same class": lambda record: late_mean(record, "same_class"),
+    "gradient share": lambda record: late_mean(record, "gradient_share"),
 }
 EQUAL = "mean-mix at the settings of obd-sd"
 GRAPHLESS = ("mean-mix", EQUAL, "uniform-mix", "flat")
 """Controls: targets like OBD-SD's that know no graph."""
 
 
+def recall(record: Record, k: int = 1) -> float:
+    """Recall@k as a share."""
+    return record["scores"]["recall"][str(k)]
+
+
+def late_mean(record: Record, name: str) -> float:
+    """Mean of a reading of the distillation over the second half of the curve; NaN without a teacher."""
+    late = record["curve"][len(record["curve"]) // 2 :]
+    values = [point["distillation"][name] for point in late if "distillation" in point]
+    return float(np.mean(values)) if values else float("nan")
+
+
+def mean_score(seeds: Seeds, score: str = "R@1") -> float:
+    """Mean over seeds, in percent."""
+    return float(np.mean([SCORES[score](record) for record in seeds.values()]))
+
+
+def by_seed(folder: str) -> Seeds:
+    """Records of a folder whose names are `seed-0`, `seed-1`, …"""
+    return {int(name.removeprefix("seed-")): record for name, record in records(folder).items()}
+
+
 def results_of(regime: str, stage: str = "test") -> Results:
-    found: Results = {}
+    """The records of a stage by row and seed."""
+    rows: dict[str, dict[int, Record]] = {}
     for name, record in records(f"{regime}/{stage}").items():
         row, seed = name.split("/seed-")
-        found.setdefault(row, {})[int(seed)] = record
-    return {row: dict(sorted(found[row].items())) for row in ROWS if row in found}
+        rows.setdefault(row, {})[int(seed)] = record
+    return {row: dict(sorted(rows[row].items())) for row in ROWS if row in rows}
+
+
+def tested_regimes(*rows: str) -> Iterator[tuple[str, Results]]:
+    """The test results of each regime in which all these rows were tested."""
+    for regime in TITLES:
+        results = results_of(regime)
+        if results and results.keys() >= {*rows}:
+            yield regime, results
 
 
 def chosen_of(regime: str) -> dict[str, Any]:
-    """What held-out classes chose for each row, and what they said of it."""
-    return json.loads((RESULTS / regime / "chosen.json").read_text())
+    """Settings that the held-out classes chose for each row, and the Recall@1 there."""
+    return _small_file(regime, "chosen.json")
+
+
+def times_of(regime: str) -> dict[str, float]:
+    """How long a step of each row takes, relative to one of the plain loss."""
+    return _small_file(regime, "times.json")
+
+
+def _small_file(regime: str, name: str) -> dict[str, Any]:
+    file = RESULTS / regime / name
+    return json.loads(file.read_text()) if file.exists() else {}
 
 
 def at_equal_settings(regime: str, walk: str) -> Results:
@@ -62,69 +103,68 @@ def tested(regime: str) -> Results:
 
 
 def stages_of(regime: str) -> dict[float, str]:
-    """Where a regime's results lie, by the share of wrong labels; what it was chosen with is its test."""
+    """Stages of a regime by their share of wrong labels. The share with which the settings were chosen is that of the test."""
     own = REGIMES[regime].common.get("label_noise", 0.0)
     return {**{share: f"noise-{share}" for share in (0.0, *NOISE)}, own: "test"}
 
 
 def by_wrong_labels(regime: str) -> dict[float, Results]:
-    """Results by the share of wrong labels, of the rows that were trained with more than one."""
+    """Results by the share of wrong labels, for the rows that were trained with more than one share."""
     stages = {share: results_of(regime, stage) for share, stage in stages_of(regime).items()}
     several = {row for row in ROWS if sum(row in results for results in stages.values()) > 1}
     return {share: {row: results[row] for row in results if row in several} for share, results in stages.items()}
 
 
 def untrained_of(regime: str) -> Results:
-    """Heads as they were drawn, where they were scored."""
-    found = {int(name.removeprefix("seed-")): record for name, record in records(f"{regime}/untrained").items()}
-    return {"*untrained head*": found} if found else {}
+    """Heads that were never trained, where they were scored."""
+    seeds = by_seed(f"{regime}/untrained")
+    return {"*untrained head*": seeds} if seeds else {}
 
 
-def times_of(regime: str) -> dict[str, float]:
-    """What a step of each row costs beside one of the plain loss, where that was measured."""
-    file = RESULTS / regime / "times.json"
-    return json.loads(file.read_text()) if file.exists() else {}
+def over_seeds(ours: Seeds, baseline: Seeds) -> Interval:
+    """Gain in Recall@1, paired by seed: Student's interval over seeds."""
+    return t_interval(np.array([recall(ours[seed]) - recall(baseline[seed]) for seed in ours if seed in baseline]))
 
 
-def differences(found: Mapping[int, Record], baseline: Mapping[int, Record]) -> tuple[Interval, Interval]:
-    """Of R@1, paired by seed: a t interval over seeds, a bootstrap over test classes."""
-    seeds = [seed for seed in found if seed in baseline]
+def over_classes(ours: Seeds, baseline: Seeds) -> Interval:
+    """Gain in Recall@1, paired by seed: bootstrap over the test classes."""
+    seeds = [seed for seed in ours if seed in baseline]
 
-    def classes(record: Record) -> np.ndarray:
+    def recalls(record: Record) -> np.ndarray:
         return np.array(record["per_class"]["recall"]["1"])
 
-    gains = np.array([found[seed]["scores"]["recall"]["1"] - baseline[seed]["scores"]["recall"]["1"] for seed in seeds])
-    by_class = np.mean([classes(found[seed]) - classes(baseline[seed]) for seed in seeds], axis=0)
-    return t_interval(gains), class_interval(by_class, np.array(found[seeds[0]]["per_class"]["queries"]))
+    gains = np.mean([recalls(ours[seed]) - recalls(baseline[seed]) for seed in seeds], axis=0)
+    return class_interval(gains, np.array(ours[seeds[0]]["per_class"]["queries"]))
 
 
-def difference_cells(found: Mapping[int, Record], baseline: Mapping[int, Record]) -> list[str]:
-    if found is baseline or not found.keys() & baseline.keys():
+def difference_cells(ours: Seeds, baseline: Seeds) -> list[str]:
+    """Gain in Recall@1 and its two intervals; empty if the rows share no seed."""
+    if ours is baseline or not ours.keys() & baseline.keys():
         return ["", "", ""]
-    over_seeds, over_classes = differences(found, baseline)
-    return [f"{100 * over_seeds.mean:+.2f}", ends_of(over_seeds), ends_of(over_classes)]
+    gain = over_seeds(ours, baseline)
+    return [f"{100 * gain.mean:+.2f}", ends_of(gain), ends_of(over_classes(ours, baseline))]
 
 
 def gains_of(results: Results, row: str, other: str, score: str = "R@1") -> list[float]:
-    """Differences in points, by the seeds that both have."""
-    found, baseline = results.get(row, {}), results.get(other, {})
-    return [SCORES[score](found[seed]) - SCORES[score](baseline[seed]) for seed in found if seed in baseline]
+    """Differences in points, for the seeds that both rows have."""
+    ours, baseline = results.get(row, {}), results.get(other, {})
+    return [SCORES[score](ours[seed]) - SCORES[score](baseline[seed]) for seed in ours if seed in baseline]
 
 
 def gain_of(results: Results, row: str, other: str, score: str = "R@1") -> str:
-    """The mean difference over the seeds that both have, with its interval."""
+    """The mean difference over the seeds that both rows have, with its interval."""
     gains = gains_of(results, row, other, score)
     if not gains:
         return ""
-    over_seeds = t_interval(np.array(gains) / 100)
-    return f"{100 * over_seeds.mean:+.2f} ({ends_of(over_seeds)})"
+    interval = t_interval(np.array(gains) / 100)
+    return f"{100 * interval.mean:+.2f} ({ends_of(interval)})"
 
 
-def relative_gain(found: Mapping[int, Record], plain: Mapping[int, Record]) -> float:
-    """The mean difference in Recall@1 as a share of the plain loss's, over the seeds that both have."""
-    seeds = [seed for seed in found if seed in plain]
-    of, beside = (np.mean([SCORES["R@1"](results[seed]) for seed in seeds]) for results in (found, plain))
-    return float(of / beside - 1)
+def relative_gain(ours: Seeds, baseline: Seeds) -> float:
+    """The mean difference in Recall@1 as a share of the baseline's, over the seeds that both have."""
+    shared = ours.keys() & baseline.keys()
+    own, other = ({seed: seeds[seed] for seed in seeds if seed in shared} for seeds in (ours, baseline))
+    return mean_score(own) / mean_score(other) - 1
 
 
 def ends_of(interval: Interval) -> str:
@@ -132,19 +172,16 @@ def ends_of(interval: Interval) -> str:
 
 
 def verdict(results: Results) -> str:
-    """By the intervals over seeds; the walk's only if OBD-SD is above every control that was tested, the mix also at OBD-SD's settings."""
-    gain = differences(results["obd-sd"], results["ms"])[0]
+    """What OBD-SD's gain over the plain loss is due to, by the intervals over seeds.
+
+    It is the walk's only if OBD-SD is above every control that was tested, the mix at OBD-SD's settings included."""
+    walk, plain = results["obd-sd"], results["ms"]
+    gain = over_seeds(walk, plain)
     if not gain.low > 0:
         return "a loss" if gain.high < 0 else "not seen"
     controls = [results[control] for control in GRAPHLESS if control in results]
-    if all(differences(results["obd-sd"], control)[0].low > 0 for control in controls):
+    if all(over_seeds(walk, control).low > 0 for control in controls):
         return "real, and the walk's"
-    too = any(differences(control, results["ms"])[0].low > 0 for control in controls)
-    return "real, a control's too" if too else "real, not told from a control's"
-
-
-def reading_of(record: Record, name: str) -> float:
-    """Mean over the second half of the curve; NaN without a teacher."""
-    curve = record["curve"][len(record["curve"]) // 2 :]
-    values = [point["distillation"][name] for point in curve if "distillation" in point]
-    return float(np.mean(values)) if values else float("nan")
+    if any(over_seeds(control, plain).low > 0 for control in controls):
+        return "real, a control's too"
+    return "real, not told from a control's"

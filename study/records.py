@@ -1,8 +1,13 @@
-"""A finished run as one small file under results/: its options, scores and curves, without its weights. Such a run is not repeated."""
+"""Records of finished runs: options, scores and curves, without the weights. A run that has a record is not repeated.
+
+A run's name is `REGIME/...`, as `cub-linear-free/test/psd/seed-0`. Its record is a line of results/REGIME/runs.jsonl.xz; the lines are
+sorted by name. `xzcat results/glyphs/runs.jsonl.xz | less` shows them.
+"""
 
 from __future__ import annotations
 
 import json
+import lzma
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -10,54 +15,112 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from obdsd.experiments.comparison import carry_out, read_result
 from obdsd.files import replacing
 from obdsd.settings import TrainOptions
 from obdsd.training.runs import OF_THE_COMMAND, OF_THE_MACHINE, RunFolder
 
+Record = Mapping[str, Any]
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 SCRATCH = ROOT / "study" / "out"
+RUNS = "runs.jsonl.xz"
 POINTS = 15  # of a curve that a record keeps, beside those that were scored
 OF_THE_PLACE = (*OF_THE_MACHINE, *OF_THE_COMMAND, "data", "teacher_model")
 
+_cache: dict[Path, tuple[tuple[int, int], dict[str, Record]]] = {}  # by file: which version of it was read, and its runs
+
+
+def records(folder: str) -> dict[str, Record]:
+    """All records below a folder of names, by the rest of their names: those of `trials/cub`, or of a whole regime."""
+    regime, _, inside = folder.partition("/")
+    start = f"{inside}/" if inside else ""
+    return {run.removeprefix(start): record for run, record in _runs(regime).items() if run.startswith(start)}
+
+
+def find(name: str) -> Record | None:
+    """The record of a run, if there is one."""
+    regime, _, run = name.partition("/")
+    return _runs(regime).get(run)
+
+
+def add(name: str, record: Record) -> None:
+    """Add a record, or replace the one of this name."""
+    _change(name, record)
+
+
+def forget(name: str) -> None:
+    """Remove the record of a run, so that the run can be repeated."""
+    if find(name) is None:
+        raise SystemExit(f"there is no record of {name}")
+    _change(name, None)
+
+
+def _runs(regime: str) -> dict[str, Record]:
+    """The records of a regime, read again only if the file has changed."""
+    file = RESULTS / regime / RUNS
+    if not file.exists():
+        return {}
+    state = file.stat()
+    version = (state.st_ino, state.st_mtime_ns)
+    if file not in _cache or _cache[file][0] != version:
+        lines = map(json.loads, lzma.decompress(file.read_bytes()).splitlines())
+        _cache[file] = version, {line.pop("name"): line for line in lines}
+    return _cache[file][1]
+
+
+def _change(name: str, record: Record | None) -> None:
+    """Write a regime's file anew with this record, or without it. Other processes wait meanwhile, so that none loses a record."""
+    regime, _, run = name.partition("/")
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    with FileLock(SCRATCH / f"{regime}.lock"):
+        runs = {**_runs(regime), run: record}
+        lines = [json.dumps({"name": each, **kept}, allow_nan=False) + "\n" for each, kept in sorted(runs.items()) if kept is not None]
+        with replacing(RESULTS / regime / RUNS) as file:
+            file.write(lzma.compress("".join(lines).encode()))
+
 
 def run_all(plan: Mapping[str, TrainOptions], jobs: int) -> None:
-    """Train whatever of `plan` has no record yet; a name is a path under results/, without its suffix."""
+    """Train every run of the plan that has no record yet, by name."""
     due = {(name,): replace(options, out=str(SCRATCH / name)) for name, options in plan.items() if not recorded(name, options)}
-
     carry_out(due, jobs, True, lambda key: keep(key[0], due[key]))
-    for (name,), options in due.items():  # finished before, but stopped before its record was written
-        if not (RESULTS / f"{name}.json").exists():
+    for (name,), options in due.items():  # finished earlier, but stopped before its record was written
+        if find(name) is None:
             keep(name, options)
 
 
 def keep(name: str, options: TrainOptions) -> None:
-    """Write the record of a finished run and remove its folder."""
-    with replacing(RESULTS / f"{name}.json") as file:
-        file.write(json.dumps(record_of(options), allow_nan=False).encode() + b"\n")
+    """Add the record of a finished run and remove the run's folder."""
+    add(name, record_of(options))
     shutil.rmtree(str(options.out))
 
 
 def recorded(name: str, options: TrainOptions) -> bool:
-    """Whether there is a record; one of other options must not be taken for this run."""
-    file = RESULTS / f"{name}.json"
-    if not file.exists():
+    """Whether the run has a record. A record of other options is refused."""
+    record = find(name)
+    if record is None:
         return False
-    usual = settings_of(TrainOptions(options.data))  # also of options that came after the record
-    found, wanted = {**usual, **json.loads(file.read_text())["options"]}, settings_of(options)
-    differ = sorted(name for name in wanted if found[name] != wanted[name])
+    defaults = settings_of(TrainOptions(options.data))  # for options that are newer than the record
+    found, wanted = {**defaults, **record["options"]}, settings_of(options)
+    differ = sorted(option for option in wanted if found[option] != wanted[option])
     if differ:
-        raise SystemExit(f"{file}: has other options than planned ({', '.join(differ)}); remove it, or name the run otherwise")
+        raise SystemExit(
+            f"the record of {name} has other options than planned ({', '.join(differ)}); "
+            f"remove it with `python -m study forget {name}`, or give the run another name"
+        )
     return True
 
 
 def settings_of(options: TrainOptions) -> dict[str, Any]:
+    """The options that change a run's numbers."""
     return {name: value for name, value in asdict(options).items() if name not in OF_THE_PLACE}
 
 
 def record_of(options: TrainOptions) -> dict[str, Any]:
-    """Options, result and a thinned curve of a finished run, and the commit that it was made with."""
+    """Options, result and thinned curve of a finished run, and the commit that it was made with."""
     folder = Path(str(options.out))
     result = read_result(folder)
     classes = result.pop("per_class")
@@ -65,9 +128,18 @@ def record_of(options: TrainOptions) -> dict[str, Any]:
     every = max(1, len(lines) // POINTS)
     kept = [line for number, line in enumerate(lines, start=1) if number % every == 0 or "validation" in line]
     curve = [{name: line[name] for name in line if name not in ("seconds", "items_per_second")} for line in kept]
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     per_class = {"queries": classes["queries"], "recall": {"1": classes["recall"]["1"]}}
-    return _rounded({"options": settings_of(options), "commit": commit, **result, "per_class": per_class, "curve": curve})
+    return _rounded({"options": settings_of(options), "commit": commit_of(ROOT), **result, "per_class": per_class, "curve": curve})
+
+
+def commit_of(root: Path) -> str:
+    """The commit of the code, marked if files were changed since. New records do not count as a change."""
+
+    def git(*command: str) -> str:
+        return subprocess.run(["git", *command], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!results")
+    return git("describe", "--always") + ("-dirty" if changed else "")
 
 
 def _rounded(value: Any) -> Any:
@@ -77,9 +149,3 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [_rounded(entry) for entry in value]
     return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
-def records(folder: str) -> dict[str, dict[str, Any]]:
-    """All records below a folder of results/, by name."""
-    files = sorted((RESULTS / folder).rglob("*.json"))
-    return {str(file.relative_to(RESULTS / folder).with_suffix("")): json.loads(file.read_text()) for file in files}

@@ -1,19 +1,19 @@
-"""The first trials of this study, two seeds each, whose settings nobody had chosen: again with five seeds, on the test classes."""
+"""The first trials of this study, whose settings nobody had chosen: two seeds then, five seeds now, on the test classes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from study.plan import CUB, LETTERS, QUIET, TWO_LAYER, Change, Regime, options_of
 from study.records import run_all
+from study.search import features
 
 SEEDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What was trained, and the Recall@1 that two seeds gave, by row and λ (0 of a row without a teacher)."""
+    """What was trained, and the Recall@1 of two seeds, by row and λ (0 for a row without a teacher)."""
 
     data: str
     common: Change
@@ -50,17 +50,17 @@ TRIALS: dict[str, Trial] = {
 
 
 def name_of_trial(name: str, row: str, weight: float) -> str:
-    """Where a row's records lie under results/."""
+    """The folder of a row's records."""
     return f"trials/{name}/{row},weight={weight:g}"
 
 
-def run_trials(file_of: Callable[[str], str], jobs: int) -> None:
-    """All rows of both trials; `file_of` says where features lie."""
+def run_trials(jobs: int = 1) -> None:
+    """Repeat the first trials, whose settings nobody had chosen, with five seeds."""
     plan = {}
     for name, trial in TRIALS.items():
         regime = Regime(data=trial.data, common={**QUIET, **TWO_LAYER, **trial.common}, begin={}, turns=())
         for row, weight in trial.first:
-            options = options_of(regime, row, file_of(trial.data), {"weight": weight} if weight else {})
+            options = options_of(regime, row, features(trial.data), {"weight": weight} if weight else {})
             for seed in range(SEEDS):
                 plan[f"{name_of_trial(name, row, weight)}/seed-{seed}"] = replace(options, seed=seed)
     run_all(plan, jobs)

@@ -1,6 +1,6 @@
 """What else might help: targets, teachers and weights that the paper does not have, tried on held-out classes only.
 
-Each is a change of the objects of an ordinary training; what proved itself became an option of the package, the rest stays here.
+Each variant changes the objects of an ordinary training. Those that helped became options of the package, the others stay here.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from obdsd.training.run import data_record
 from obdsd.training.runs import RunFolder
 from study.plan import FOLDS, SEARCH_SEED
 from study.records import SCRATCH, keep, recorded
+from study.search import features
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "linear": {"head": "linear", "head_init": "random", "epochs": 40, "lr": 5e-4},
@@ -214,9 +215,9 @@ VARIANTS: dict[str, Variant] = {
 }
 
 
-def run_variants(data: str, head: str, jobs: int) -> None:
-    """Every variant with both weights on both folds."""
-    plan = {}
+def run_variants(head: str = "linear", jobs: int = 1) -> None:
+    """Train variants that the paper does not have, with two weights, on held-out classes."""
+    plan, data = {}, features()
     for name, variant in VARIANTS.items():
         for weight in WEIGHTS if variant.start != "ms" else (0.0,):
             for fold, held_out in enumerate(FOLDS):
@@ -230,7 +231,7 @@ def _run(record: str, name: str, options: TrainOptions) -> float:
 
 
 def run_changed(run: Callable[[str, str, TrainOptions], float], plan: Mapping[str, tuple[str, TrainOptions]], jobs: int) -> None:
-    """Whatever of the plan has no record yet, by name and options."""
+    """Run every entry of the plan, a name and options, that has no record yet."""
     due = {record: (name, replace(todo, out=str(SCRATCH / record))) for record, (name, todo) in plan.items() if not recorded(record, todo)}
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as pool:
         for record, score in zip(due, pool.map(run, due, *zip(*due.values(), strict=True)), strict=True) if due else ():
@@ -238,7 +239,7 @@ def run_changed(run: Callable[[str, str, TrainOptions], float], plan: Mapping[st
 
 
 def train_changed(record: str, options: TrainOptions, loop: type[Training], distill: Distill | None = None) -> float:
-    """A training with parts of its own; its record is kept, its Recall@1 returned."""
+    """Run a training with parts of its own, keep its record, return its Recall@1."""
     folder, collection = RunFolder(Path(str(options.out))), assembly.collection_of(options)
     options = replace(options, resume=(folder.path / "config.yaml").exists())
     training = loop(options, collection, folder)

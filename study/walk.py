@@ -1,9 +1,9 @@
-"""How much of what the walk teaches is a flatter teacher, the batch's mean row, and the graph; who ends with how much of a mean row."""
+"""How much of the walk's targets is a flatter teacher, how much the batch's mean row, and how much the graph."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -24,8 +24,9 @@ from obdsd.training.loop import Training
 from obdsd.training.runs import RunFolder
 from study.plan import FOLDS, SEARCH_SEED
 from study.records import RESULTS, SCRATCH
+from study.search import chosen_options
 
-HEADS: dict[str, tuple[str, tuple[str, ...]]] = {  # a regime, and the rows whose models are looked at
+HEADS: dict[str, tuple[str, tuple[str, ...]]] = {  # a regime, and the rows whose models are measured
     "linear head": ("cub-linear-long", ("ms",)),
     "two-layer head": ("cub-two-layer-long", ("ms", "psd", "obd-sd", "mean-mix", "uniform-mix", "flat", "balanced")),
     "projected head": ("cub-projected-free", ("ms",)),
@@ -44,28 +45,32 @@ def explained(Z: Tensor, omega: float) -> tuple[float, float]:
 
 
 def share_of_the_mean_row(Z: Tensor) -> float:
-    """Of the variance of the cosines: how much of whom an item is near to is who is near to everybody."""
+    """Share of the variance of the cosines that is the mean row: the same items are near to everybody."""
     D = Z @ Z.mT
     return _share(D, D.mean(dim=0, keepdim=True).expand_as(D))
 
 
 def _share(values: Tensor, guess: Tensor) -> float:
-    """Of the variance of `values`, inside rows and off the diagonal, that `guess` explains."""
+    """Share of the variance of `values`, inside rows and off the diagonal, that `guess` explains."""
     said = _inside_rows(values)
     return float(1 - (said - _inside_rows(guess)).var() / said.var())
 
 
 def _inside_rows(values: Tensor) -> Tensor:
-    """Off the diagonal, each row's mean taken off."""
+    """Entries off the diagonal, minus the mean of their row."""
     others = values[~torch.eye(len(values), dtype=torch.bool)].reshape(len(values), -1)
     return others - others.mean(dim=1, keepdim=True)
 
 
-def write_shares(chosen: Callable[[str, str], TrainOptions], jobs: int) -> None:
-    """Means over batches of CUB's training classes without the first fold, and over seeds, by who teaches."""
+def write_shares(jobs: int = 1) -> None:
+    """Measure how much of the walk's targets is a flatter teacher, the mean row, and the graph."""
     plan = {
         (who, regime, row, seed): replace(
-            chosen(regime, row), seed=seed, score="validation", val_fold=FOLDS[0], out=str(SCRATCH / "walk" / regime / row / f"{seed}")
+            chosen_options(regime, row),
+            seed=seed,
+            score="validation",
+            val_fold=FOLDS[0],
+            out=str(SCRATCH / "walk" / regime / row / f"{seed}"),
         )
         for who, (regime, rows) in HEADS.items()
         for row in rows
@@ -88,7 +93,7 @@ def _reading(Z: Tensor) -> tuple[float, ...]:
 
 @torch.no_grad()
 def _teachers(who: str, row: str, options: TrainOptions) -> Iterator[tuple[str, list[Tensor]]]:
-    """The unit rows of a run's first batches, by its model at the end; beside the plain loss also by the features and the head as drawn."""
+    """Unit embeddings of a run's first batches by its final model; for the plain loss also the features and the untrained head."""
     training = Training(options, collection_of(options), RunFolder(SCRATCH / "walk" / "untrained"))
     inputs = [batch for batch, _, _ in islice(training.batches.epoch(0), BATCHES)]
     models = {f"{who}, {row}, {options.epochs} epochs": Embedder.load(Path(str(options.out)) / "model").eval()}

@@ -154,7 +154,7 @@ class TrainOptions:
     supervision: Literal["labels", "none"] = option(
         "labels", "What makes two images alike: their labels, or with none being two views of one image.", DATA
     )
-    label_noise: float = option(0.0, "Share of training labels that are replaced by a wrong one, for experiments.", DATA, at_least=0, below=1)
+    label_noise: float = option(0.0, "Share of training labels that are made wrong, for experiments.", DATA, at_least=0, below=1)
 
     backbone: str = option(
         "resnet50.tv_in1k",
@@ -190,10 +190,8 @@ class TrainOptions:
     weight_decay: float = option(4e-4, "Weight decay of the model.", OPTIMISER, at_least=0)
     momentum: float = option(0.9, "Momentum of SGD.", OPTIMISER, at_least=0, below=1, idle=_unless("optimizer", "sgd"))
     schedule: Literal["constant", "steps", "cosine"] = option("constant", "How the learning rates change over the epochs.", OPTIMISER)
-    lr_steps: tuple[int, ...] = option((), "Epochs at which schedule=steps multiplies the learning rates, as 200,250.", OPTIMISER, at_least=1)
-    lr_gamma: float = option(
-        0.3, "What schedule=steps multiplies them by.", OPTIMISER, above=0, idle=_unless("schedule", "steps")
-    )
+    lr_steps: tuple[int, ...] = option((), "Epochs at which schedule=steps lowers the learning rates, as 200,250.", OPTIMISER, at_least=1)
+    lr_gamma: float = option(0.3, "What schedule=steps multiplies them by.", OPTIMISER, above=0, idle=_unless("schedule", "steps"))
     warmup_epochs: int = option(0, "Epochs over which the learning rates rise from 0.", OPTIMISER, at_least=0)
     head_only_epochs: int = option(0, "First epochs in which the backbone stands still.", OPTIMISER, at_least=0)
     clip: float = option(0.0, "Largest norm of the gradient; 0 does not clip.", OPTIMISER, at_least=0)
@@ -229,9 +227,7 @@ class TrainOptions:
     checkpoint_minutes: float = option(
         10.0, "Minutes between checkpoints inside an epoch; 0 writes them at its end only.", RUNNING, at_least=0, scope="machine"
     )
-    checkpoint_steps: int = option(
-        0, "Also write a checkpoint after so many steps; 0 does not.", RUNNING, at_least=0, scope="machine"
-    )
+    checkpoint_steps: int = option(0, "Also write a checkpoint after so many steps; 0 does not.", RUNNING, at_least=0, scope="machine")
     logger: Literal["tensorboard", "wandb", "mlflow"] | None = option(
         None, "Also log to tensorboard, wandb or mlflow (pip install the one you want).", RUNNING, scope="machine"
     )

@@ -3,8 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from obdsd.data.batches import ClassBatches
-from obdsd.data.noise import flip_labels
+from obdsd.data.batches import ClassBatches, InstanceBatches
 
 LABELS = np.repeat(np.arange(10), [2, 3, 4, 5, 6, 7, 8, 9, 30, 1])  # 75 items, uneven, the last class a singleton
 
@@ -68,7 +67,8 @@ def test_what_replacement_changes_on_cub():
     labels = np.repeat(np.arange(100), 58)
     classes, selves = {}, {}
     for replacement in (False, True):
-        pairs = np.array([indices(ClassBatches(labels, replacement=replacement), epoch) for epoch in range(20)]).reshape(-1, 56, 2)
+        epochs = range(20 if replacement else 2)  # without it, every batch is alike
+        pairs = np.array([indices(ClassBatches(labels, replacement=replacement), epoch) for epoch in epochs]).reshape(-1, 56, 2)
         classes[replacement] = np.mean([len(set(labels[batch[:, 0]])) for batch in pairs])
         selves[replacement] = (pairs[:, :, 0] == pairs[:, :, 1]).mean()
     assert (classes[False], selves[False]) == (56, 0)
@@ -99,30 +99,16 @@ def test_impossible_batches_are_refused(options, message):
         ClassBatches(LABELS, **options)
 
 
-@given(st.integers(0, 10**6), st.sampled_from([0.0, 0.1, 0.4, 1.0]))
-def test_noise_flips_exactly_its_share_and_never_to_the_true_label(seed, ratio):
-    clean = np.repeat(np.arange(7), 11)
-    noisy = flip_labels(clean, ratio, seed)
-    assert (noisy != clean).sum() == round(ratio * 77)
-    assert set(noisy) <= set(range(7))
-    assert (flip_labels(clean, ratio, seed) == noisy).all()
-    assert (clean == np.repeat(np.arange(7), 11)).all()
+@given(st.integers(0, 10**6), st.integers(0, 50))
+def test_batches_without_labels_hold_views_of_each_item_once_an_epoch(seed, epoch):
+    batches = indices(InstanceBatches(11, batch_size=6, per_class=2, seed=seed), epoch)
+    assert [len(batch) for batch in batches] == [6, 6, 6]
+    firsts = [item for batch in batches for item in batch[::2]]
+    assert firsts == [item for batch in batches for item in batch[1::2]]
+    assert len(set(firsts)) == 9
+    assert set(firsts) <= set(range(11))
 
 
-def test_noise_is_uniform_over_the_other_classes():
-    clean = np.zeros(60_000, dtype=np.int64)
-    clean[:10] = np.arange(10) % 4
-    counts = np.bincount(flip_labels(clean, 1.0, seed=0)[10:], minlength=4)
-    assert counts[0] == 0
-    assert (abs(counts[1:] - 20_000) < 5 * (20_000 * 2 / 3) ** 0.5).all()  # five standard deviations
-
-
-@pytest.mark.parametrize("ratio", [-0.1, 1.1, float("nan")])
-def test_a_ratio_outside_0_1_is_refused(ratio):
-    with pytest.raises(ValueError, match=r"noise ratio=.* must lie in \[0, 1\]"):
-        flip_labels(np.array([0, 1]), ratio)
-
-
-def test_noise_needs_another_class():
-    with pytest.raises(ValueError, match=r"noise ratio=0\.5 needs 2 classes or more"):
-        flip_labels(np.zeros(4, dtype=np.int64), 0.5)
+def test_more_views_than_items_are_refused():
+    with pytest.raises(ValueError, match="batch_size=8 needs 4 items, there are 3; try 6"):
+        InstanceBatches(3, batch_size=8, per_class=2)

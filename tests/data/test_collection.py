@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from obdsd.data.collection import collect
-from obdsd.data.embeddings import Rows
+from obdsd.data.collection import collect, loader_workers
+from obdsd.data.images import ImageFiles
+from obdsd.data.items import Rows
 
 NAMES = ["ant", "bee", "cat", "dog", "eel", "fox"]
 
@@ -12,11 +13,7 @@ NAMES = ["ant", "bee", "cat", "dog", "eel", "fox"]
 def made(per_class: int = 3, splits=None, **options):
     labels = [name for name in NAMES for _ in range(per_class)]
     rows = np.arange(2 * len(labels), dtype=np.float32).reshape(-1, 2)
-    return collect("zoo", Rows(rows), labels, splits, kind="embeddings", **options)
-
-
-def names_in(part) -> list[str]:
-    return [part.class_names[label] for label in part.labels]
+    return collect("zoo", Rows(rows), labels, splits, **options)
 
 
 def test_items_come_with_their_label_and_index():
@@ -35,7 +32,7 @@ def test_without_a_split_whole_classes_are_drawn_with_a_seed(seed, fraction):
     assert one["test"].class_names == same["test"].class_names
     assert set(one["train"].class_names) | set(one["test"].class_names) == set(NAMES)
     assert len(one["test"].class_names) == round(6 * fraction)
-    assert sorted(names_in(one["train"]) + names_in(one["test"])) == sorted(NAMES * 3)
+    assert sorted(one["train"].classes.tolist() + one["test"].classes.tolist()) == sorted(NAMES * 3)
 
 
 def test_seeds_differ():
@@ -50,7 +47,7 @@ def test_folds_hold_every_training_class_out_once(seed, k):
     for i in range(k):
         split = zoo.hold_out(fold=(i, k), seed=seed)
         assert set(split["train"].class_names) == set(zoo["train"].class_names) - set(held[i])
-        assert sorted(names_in(split["train"]) + names_in(split["val"])) == sorted(names_in(zoo["train"]))
+        assert sorted(split["train"].classes.tolist() + split["val"].classes.tolist()) == sorted(zoo["train"].classes.tolist())
         assert split["test"] is zoo["test"]
 
 
@@ -63,7 +60,60 @@ def test_query_and_gallery_share_one_numbering():
     splits = ["train"] * 6 + ["query", "gallery", "gallery"] * 3 + ["gallery"] * 3
     zoo = made(splits=splits)
     assert zoo["query"].class_names == zoo["gallery"].class_names == ("cat", "dog", "eel", "fox")
-    assert names_in(zoo["query"]) == ["cat", "dog", "eel"]
+    assert zoo["query"].classes.tolist() == ["cat", "dog", "eel"]
+
+
+def test_rows_in_the_order_of_the_part():
+    train = made(splits=["test"] * 9 + ["train"] * 9)["train"]
+    picked = train.take(np.array([4, 0]))
+    assert picked.is_rows
+    assert picked.matrix().dtype == np.float32
+    assert picked.matrix().tolist() == [[26.0, 27.0], [18.0, 19.0]]
+    assert picked.classes.tolist() == ["eel", "dog"]
+
+
+def photos(root):
+    labels = [name for name in NAMES for _ in range(2)]
+    paths = [f"{i}.png" for i in range(12)]
+    for path in paths:
+        (root / path).write_bytes(b"ab")
+    return collect("photos", ImageFiles(root, paths), labels)
+
+
+def test_images_and_rows_are_told_apart(tmp_path):
+    assert (photos(tmp_path).kind, made().kind) == ("images", "embeddings")
+    assert not photos(tmp_path)["train"].is_rows
+    with pytest.raises(ValueError, match="ImageFiles are no rows of a matrix; embed them with a model first"):
+        photos(tmp_path)["train"].matrix()
+
+
+def test_a_fingerprint_changes_with_names_labels_order_and_contents(tmp_path):
+    train = photos(tmp_path)["train"]
+    rows = made()["train"]
+    assert rows.fingerprint() == made()["train"].fingerprint()
+    seen = [
+        train.fingerprint(),
+        train.take(np.arange(len(train))[::-1]).fingerprint(),
+        train.replace(labels=train.labels[::-1]).fingerprint(),
+        train.replace(class_names=tuple(name.upper() for name in train.class_names)).fingerprint(),
+        rows.fingerprint(),
+        rows.replace(items=Rows(rows.items.matrix + 1)).fingerprint(),
+        rows.replace(items=Rows(rows.items.matrix, np.arange(18).astype(str))).fingerprint(),
+    ]
+    (tmp_path / train.name(0)).write_bytes(b"abc")
+    seen.append(train.fingerprint())
+    (tmp_path / train.name(0)).unlink()
+    seen.append(train.fingerprint())
+    assert len(set(seen)) == len(seen)
+
+
+def test_processes_read_image_files_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    assert loader_workers(None, photos(tmp_path)["train"]) == 3
+    assert loader_workers(None, made()["train"]) == 0
+    assert loader_workers(5, made()["train"]) == 5
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    assert loader_workers(None, photos(tmp_path)["train"]) == 8
 
 
 BAD = [

@@ -1,18 +1,9 @@
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from torch.utils.data import DataLoader
 
-from obdsd.data.batches import ClassBatches, Draw
-from obdsd.data.collection import collect
 from obdsd.data.images import ImageFiles, read_image
-from obdsd.data.transforms import Augmented, evaluation_transform, training_transform
-from obdsd.preprocessing import Preprocessing
-
-
-def picture(seed=0, size=(40, 30)) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (*size[::-1], 3), dtype=np.uint8))
+from tests.data.trees import picture
 
 
 def test_modes_become_rgb_with_the_right_values(tmp_path):
@@ -59,6 +50,8 @@ def test_boxes_crop(tmp_path):
     files = ImageFiles(tmp_path, ["a.png", "a.png"], [(5, 6, 25, 26), None])
     assert (np.asarray(files.read(0)) == np.asarray(picture())[6:26, 5:25]).all()
     assert files.read(1).size == (40, 30)
+    assert [files.name(0), files.name(1)] == ["a.png (5, 6, 25, 26)", "a.png"]  # crops of one image have names of their own
+    assert ImageFiles(tmp_path, ["a.png"], [(5, 6, 25, 26)]).name(0) == "a.png"
 
 
 def test_what_cannot_be_read_is_named(tmp_path):
@@ -73,80 +66,3 @@ def test_what_cannot_be_read_is_named(tmp_path):
         assert "\n" not in str(refusal.value)
     with pytest.raises(ValueError, match=r"gone\.jpg: no such image"):
         read_image(tmp_path / "gone.jpg")
-
-
-def test_pixels_become_what_the_backbone_expects():
-    image = Image.new("RGB", (8, 8), (255, 127, 0))
-    standard = evaluation_transform(Preprocessing(size=4, resize=4))(image)
-    expected = [(1 - 0.485) / 0.229, (127 / 255 - 0.456) / 0.224, (0 - 0.406) / 0.225]
-    torch.testing.assert_close(standard[:, 0, 0], torch.tensor(expected))
-    lite = Preprocessing(size=4, resize=4, range=255, mean=(127, 127, 127), std=(128, 128, 128))
-    torch.testing.assert_close(evaluation_transform(lite)(image)[:, 1, 1], torch.tensor([1.0, 0.0, -127 / 128]))
-    inception = Preprocessing(size=4, resize=4, range=255, mean=(104, 117, 128), std=(1, 1, 1), channels="bgr")
-    torch.testing.assert_close(evaluation_transform(inception)(image)[:, 1, 1], torch.tensor([-104.0, 10.0, 127.0]))
-
-
-def test_evaluation_takes_the_centre_of_the_resized_image():
-    image = picture(size=(80, 40))
-    crop = evaluation_transform(Preprocessing(size=20, resize=40, mean=(0, 0, 0), std=(1, 1, 1)))(image)
-    torch.testing.assert_close(crop, torch.from_numpy(np.asarray(image)[10:30, 30:50].astype(np.float32)).permute(2, 0, 1) / 255)
-
-
-def test_training_without_a_crop_keeps_the_whole_of_a_wide_image():
-    pixels = np.zeros((4, 24, 3), dtype=np.uint8)
-    pixels[:, :6] = pixels[:, -6:] = 255  # the outer quarters, which a crop of the middle would lose
-    transform = training_transform(Preprocessing(size=4, resize=4, mean=(0, 0, 0), std=(1, 1, 1)), smallest=1, flip=False)
-    columns = transform(Image.fromarray(pixels)).mean(dim=(0, 1))
-    assert (columns > 0.5).tolist() == [True, False, False, True]
-    assert columns[0] == columns[3]
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    root = tmp_path_factory.mktemp("pictures")
-    for i in range(24):
-        picture(i).save(root / f"{i}.png")
-    labels = [f"class {i // 4}" for i in range(24)]
-    return collect("pictures", ImageFiles(root, [f"{i}.png" for i in range(24)]), labels, ["train"] * 16 + ["test"] * 8)["train"]
-
-
-def epoch_of(part, workers, seed=0, epoch=1):
-    batches = ClassBatches(part.labels, 4, 2, seed)
-    batches.set_epoch(epoch)
-    data = Augmented(part, training_transform(Preprocessing(size=16, resize=16)), seed)
-    return list(DataLoader(data, batch_sampler=batches, num_workers=workers))
-
-
-@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # four workers on two cores are the point here
-def test_augmentation_is_the_same_for_any_number_of_workers(pictures):
-    alone = epoch_of(pictures, 0)
-    assert len(alone) == 4
-    for workers in (1, 4):
-        for (images, labels, indices), (again, same_labels, same_indices) in zip(alone, epoch_of(pictures, workers), strict=True):
-            assert torch.equal(images, again)
-            assert torch.equal(labels, same_labels)
-            assert torch.equal(indices, same_indices)
-    torch.manual_seed(7)  # the global state plays no part
-    assert torch.equal(epoch_of(pictures, 0)[0][0], alone[0][0])
-
-
-def test_each_place_has_its_own_randomness(pictures):
-    data = Augmented(pictures, training_transform(Preprocessing(size=16, resize=16)), seed=0)
-    before = torch.get_rng_state()
-    base = data[Draw(3, 1, 2, 5)][0]
-    assert torch.equal(torch.get_rng_state(), before)  # and leaves the global state alone
-    assert torch.equal(data[Draw(3, 1, 2, 5)][0], base)
-    for other in (Draw(3, 2, 2, 5), Draw(3, 1, 3, 5), Draw(3, 1, 2, 6)):
-        assert not torch.equal(data[other][0], base)
-    assert not torch.equal(Augmented(pictures, data.transform, seed=1)[Draw(3, 1, 2, 5)][0], base)
-
-
-def test_a_damaged_image_met_while_training_is_named(tmp_path):
-    for i in range(4):
-        picture(i).save(tmp_path / f"{i}.png")
-    (tmp_path / "2.png").write_bytes(b"damaged")
-    part = collect("p", ImageFiles(tmp_path, [f"{i}.png" for i in range(4)]), ["a", "a", "b", "b"], ["train"] * 4)["train"]
-    with pytest.raises(ValueError, match=r"2\.png: cannot be read as an image"):
-        list(
-            DataLoader(Augmented(part, training_transform(Preprocessing(size=8, resize=8))), batch_sampler=ClassBatches(part.labels, 4, 2))
-        )

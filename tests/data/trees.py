@@ -1,8 +1,16 @@
 """Small made-up trees of files; the image files are empty, as the readers of layouts open none."""
 
+import re
 from pathlib import Path
 
 import numpy as np
+import pytest
+from PIL import Image
+
+
+def refused(*parts):
+    """An error of one line that holds the parts in this order."""
+    return pytest.raises(ValueError, match=r"(?s)\A[^\n]*" + "[^\n]*".join(map(re.escape, parts)) + r"[^\n]*\Z")
 
 
 def touch(root: Path, *paths: str) -> Path:
@@ -20,23 +28,12 @@ def write(path: Path, *lines: str) -> None:
 def split_of(collection) -> dict[str, dict[str, list[str]]]:
     """part → class name → file names, to compare with what was made."""
     found = {}
-    for part, items in collection.parts.items():
-        found[part] = {}
-        for i in range(len(items)):
-            found[part].setdefault(items.class_names[items.labels[i]], []).append(items.name(i))
+    for name, part in collection.parts.items():
+        found[name] = {}
+        for i, label in enumerate(part.classes.tolist()):
+            found[name].setdefault(label, []).append(part.name(i))
     return found
 
 
-def annotations(rows: list[tuple[str, int]]) -> np.ndarray:
-    """The struct array of `cars_annos.mat`."""
-    made = np.zeros((1, len(rows)), dtype=[("relative_im_path", "O"), ("class", "O"), ("test", "O")])
-    for i, (path, label) in enumerate(rows):
-        made[0, i] = (path, label, 0)
-    return made
-
-
-def cell(names: list[str]) -> np.ndarray:
-    """A MATLAB cell array of strings."""
-    made = np.zeros((1, len(names)), dtype=object)
-    made[0, :] = names
-    return made
+def picture(seed=0, size=(40, 30)) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (*size[::-1], 3), dtype=np.uint8))

@@ -44,7 +44,9 @@ class Options:
         erased = next((name for name in self.for_all if name in ERASING), None)
         if erased and self.rows is None:
             value = self.for_all[erased]
-            raise InputError(f"{erased}={value} for every row would undo what the presets differ in; write the rows in a YAML file (--rows)")
+            raise InputError(
+                f"{erased}={value} for every row would undo what the presets differ in; write the rows in a YAML file (--rows)"
+            )
 
 
 def make(given: dict[str, Any]) -> Options:
@@ -93,11 +95,11 @@ def rows_of(options: Options) -> dict[str, TrainOptions]:
         except InputError as fault:
             raise InputError(f"row {name}: {fault}") from fault
         idle_in.append(idle)
-        if own := [fault for option, fault in idle.items() if option in entry]:
+        if own := [fault for setting, fault in idle.items() if setting in entry]:
             raise InputError(f"row {name}: {own[0]}")
-    for option in options.for_all:
-        if all(option in idle for idle in idle_in):
-            raise InputError(f"{option}={options.for_all[option]} does nothing in any row; leave it out")
+    for setting, value in options.for_all.items():
+        if all(setting in idle for idle in idle_in):
+            raise InputError(f"{setting}={value} does nothing in any row; leave it out")
     return rows
 
 

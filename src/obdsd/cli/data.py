@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from obdsd.errors import InputError
 from obdsd.options import LARGEST, check_limits, option
@@ -26,7 +26,7 @@ def run(options: Options) -> None:
     from obdsd.data.check import check
     from obdsd.terminal import bar
 
-    split = {"seed": options.split_seed, "test_fraction": options.test_fraction}
+    split: dict[str, Any] = {"seed": options.split_seed, "test_fraction": options.test_fraction}
     problems = []
     try:
         collection = open_data(options.data, **split, allow_incomplete=options.allow_incomplete)

@@ -86,8 +86,7 @@ RowsOf = Callable[["Part"], "NDArray[np.float32]"]
 
 def _open_file(options: Options) -> tuple[Parts, RowsOf]:
     """The rows of an embeddings file as they are."""
-    from obdsd.data.embeddings import parts_as_given
-    from obdsd.data.embeddings import SUFFIXES
+    from obdsd.data.embeddings import SUFFIXES, parts_as_given
 
     path = Path(options.model.removeprefix("embeddings:")).expanduser()
     if path.suffix.lower() not in SUFFIXES:

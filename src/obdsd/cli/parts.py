@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from obdsd.catalogue import TABLES
 from obdsd.errors import InputError
 from obdsd.options import option
-from obdsd.parts import MISSING as REQUIRED
+from obdsd.convert import MISSING as REQUIRED
 from obdsd.parts import Table, suggestion
 
 KINDS = (*TABLES, "metric")
@@ -48,5 +48,3 @@ def _metrics() -> Iterator[str]:
 
     for metric in METRICS.values():
         yield f"  {metric.name}: {metric.sentence}"
-
-

@@ -43,9 +43,6 @@ class GlyphImages:
     pixels: NDArray[np.uint8]
     names: Sequence[str]
 
-    def __len__(self) -> int:
-        return len(self.names)
-
     def read(self, position: int) -> Image.Image:
         return Image.fromarray(self.pixels[position]).convert("RGB")
 

@@ -26,9 +26,6 @@ class ImageFiles:
     paths: Sequence[str]
     boxes: Sequence[Box | None] | None = None
 
-    def __len__(self) -> int:
-        return len(self.paths)
-
     def name(self, position: int) -> str:
         """The path; crops of one image are told apart by their boxes."""
         path, box = self.paths[position], self._box(position)

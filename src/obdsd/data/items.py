@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 class Items(Protocol):
     """What a collection asks of its items, by their positions."""
 
-    def __len__(self) -> int: ...
-
     def read(self, position: int) -> Any:
         """The item itself: an RGB image (PIL) or a float32 tensor (dim,). A damaged one raises an `InputError` that names it."""
 
@@ -31,9 +29,6 @@ class Rows:
 
     matrix: NDArray[np.float32]
     names: NDArray[Any] | None = None
-
-    def __len__(self) -> int:
-        return len(self.matrix)
 
     def read(self, position: int) -> Any:
         import torch  # only here: opening data, and reading the settings that fit it, needs no torch

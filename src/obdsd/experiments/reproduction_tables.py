@@ -22,6 +22,7 @@ from obdsd.experiments.statistics import Interval, class_interval, t_interval
 from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
 
+
 @dataclass(frozen=True, kw_only=True)
 class Line:
     """A row of ours (no seeds: one of the literature) beside what was published: percent, as printed; differences in points."""

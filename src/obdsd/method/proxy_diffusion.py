@@ -46,7 +46,7 @@ class ProxyDiffusion(Targets):
         require(teacher.knows_proxies, "teacher", type(teacher).__name__, rule, "use previous-epoch")
 
     def complete(self, batch: TeacherBatch, objective: nn.Module, labels: Int[Tensor, " b"]) -> TeacherBatch:
-        return replace(batch, proxies=objective.proxies_of(labels))
+        return replace(batch, proxies=objective.proxies_of(labels))  # type: ignore[operator]
 
     def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]:
         Z, _ = rows_and_cosines(teacher, temperature)

@@ -26,10 +26,10 @@ class Targets(abc.ABC):
     @abc.abstractmethod
     def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]: ...
 
-    def check(self, items: int, objective: nn.Module, teacher: Teacher) -> None:
+    def check(self, items: int, objective: nn.Module, teacher: Teacher) -> None:  # noqa: B027
         """Refuse before the first step what could not be taught beside these; `items` is the size of the training set."""
 
-    def begin_epoch(self, teacher: Teacher, embed: Callable[[nn.Module], Float[Tensor, "n d"]]) -> None:
+    def begin_epoch(self, teacher: Teacher, embed: Callable[[nn.Module], Float[Tensor, "n d"]]) -> None:  # noqa: B027
         """Called where an epoch begins that distils; `embed` gives a model's rows of the whole training set."""
 
     def ask(self, teacher: Teacher, inputs: Tensor, indices: Int[Tensor, " b"]) -> TeacherBatch:

@@ -23,22 +23,24 @@ from obdsd.method.precision import HALF, in_full
 
 @dataclass(frozen=True)
 class TeacherBatch:
-    """What a teacher knows of one batch: unit rows, which of them it really knows (None: all), the samples' indices, and proxies.
+    """What a teacher knows of one batch: unit rows, which of them it really knows (None: all), and the samples' indices.
 
-    `proxies` are unit rows in the same space that stand for classes, as a proxy loss learns them; only `ProxyDiffusion` reads them.
+    Targets that need more put it there in `Targets.complete`: `proxies`, unit rows in the same space that stand for classes, as a proxy
+    loss learns them; `labels`, the classes of the rows.
     """
 
     embeddings: Float[Tensor, "b d"]
     known: Bool[Tensor, " b"] | None = None
     indices: Int[Tensor, " b"] | None = None
     proxies: Float[Tensor, "p d"] | None = None
+    labels: Int[Tensor, " b"] | None = None
 
     def __post_init__(self) -> None:
         is_matrix = isinstance(self.embeddings, Tensor) and self.embeddings.ndim == 2
         require(is_matrix, "embeddings", _shape(self.embeddings), "must be a (batch, dim) tensor", "let the model give one row a sample")
         if self.known is not None and self.known.dtype != torch.bool:
             refuse("known.dtype", self.known.dtype, "must be torch.bool", "pass known.bool()")
-        for field, rows in (("known", self.known), ("indices", self.indices)):
+        for field, rows in (("known", self.known), ("indices", self.indices), ("labels", self.labels)):
             size = len(self.embeddings) if rows is None else len(rows)
             require(size == len(self.embeddings), field, f"{size} rows", "must match the embeddings'", f"give one {field} entry a row")
         if self.proxies is not None and tuple(self.proxies.shape[1:]) != tuple(self.embeddings.shape[1:]):
@@ -49,8 +51,8 @@ class TeacherBatch:
         """The same batch without the rows that the teacher does not know."""
         if self.known is None:
             return self
-        indices = None if self.indices is None else self.indices[self.known]
-        return TeacherBatch(self.embeddings[self.known], indices=indices, proxies=self.proxies)
+        indices, labels = (None if values is None else values[self.known] for values in (self.indices, self.labels))
+        return TeacherBatch(self.embeddings[self.known], indices=indices, proxies=self.proxies, labels=labels)
 
 
 def _shape(value: object) -> object:

@@ -60,10 +60,11 @@ def _made(library: Any, spec: Spec, sizes: dict[str, int]) -> nn.Module:
     """An object of the library, with the sizes that it asks for."""
     kinds: dict[str, Any] = {key: kind for key, kind in vars(library).items() if inspect.isclass(kind)}
     if spec.name not in kinds:
-        raise InputError(f"{spec.name} is not in pytorch-metric-learning's {library.__name__.rpartition('.')[2]}; {suggestion(spec.name, kinds)}")
+        raise InputError(
+            f"{spec.name} is not in pytorch-metric-learning's {library.__name__.rpartition('.')[2]}; {suggestion(spec.name, kinds)}"
+        )
     wanted = inspect.signature(kinds[spec.name]).parameters
     try:
         return kinds[spec.name](*spec.positional, **{**{k: size for k, size in sizes.items() if k in wanted}, **spec.settings})
     except (TypeError, ValueError, NotImplementedError) as fault:
         raise InputError(f"{spec} cannot be made ({' '.join(str(fault).split())[:120]}); see its arguments there") from fault
-

@@ -150,4 +150,3 @@ def _uniform(mask: Bool[Tensor, "a b"]) -> Float[Tensor, "a b"]:
 def _draw(log_weights: Float[Tensor, "a b"], generator: torch.Generator) -> Int[Tensor, " a"]:
     waiting = torch.empty_like(log_weights, memory_format=torch.contiguous_format).exponential_(generator=generator)
     return (log_weights - waiting.log()).argmax(dim=1)
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -31,9 +31,7 @@ class System(nn.Module):
         distill: How it learns from the teacher.
     """
 
-    def __init__(
-        self, model: Any, objective: nn.Module, teacher: Teacher | None = None, distill: SelfDistillation | None = None
-    ) -> None:
+    def __init__(self, model: Any, objective: nn.Module, teacher: Teacher | None = None, distill: SelfDistillation | None = None) -> None:
         super().__init__()
         self.model = model
         self.objective = objective
@@ -56,9 +54,9 @@ class System(nn.Module):
         """Called once, before the first step; `train_first` trains the plain loss to its end and returns the model."""
         self.teacher.begin(self.model, train_first)
 
-    def begin_epoch(self, progress: float, embed: Embed) -> None:
-        """Called where an epoch begins."""
-        if self.asks(progress):
+    def begin_epoch(self, progress: float, embed: Embed, resumed: bool = False) -> None:
+        """Called where an epoch begins, and where one goes on that was interrupted (`resumed`): state is back then, the rest is not."""
+        if self.asks(progress) and not resumed:
             self._targets.begin_epoch(self.teacher, embed)
 
     def asks(self, progress: float) -> bool:
@@ -89,13 +87,13 @@ class System(nn.Module):
         self.teacher.observe(indices, rows)
         self.teacher.step(self.model)
 
-    def end_epoch(self) -> None:
-        """Called where an epoch ends."""
+    def end_epoch(self, reading: Mapping[str, float]) -> None:
+        """Called where an epoch ends; `reading` tells of the distillation in its middle, such as its share of the gradient."""
         self.teacher.update(self.model)
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         """What is trained beside the model, as optimiser groups; `lr` is the model's learning rate."""
-        return self.objective.parameter_groups()
+        return self.objective.parameter_groups()  # type: ignore[operator]
 
     def current_weight(self, progress: float) -> float:
         """λ times the ramp at this point of the training; 0 where nobody teaches."""

@@ -90,7 +90,9 @@ def system_of(options: TrainOptions, model: Embedder, part: Part) -> System:
     try:
         system.check(len(part))
     except InputError as fault:
-        raise InputError(f"system={options.system}, loss={options.loss}, teacher={options.teacher}, targets={options.targets}: {fault}") from fault
+        raise InputError(
+            f"system={options.system}, loss={options.loss}, teacher={options.teacher}, targets={options.targets}: {fault}"
+        ) from fault
     return system
 
 

@@ -48,7 +48,7 @@ def in_chunks(ask: Callable[[Tensor, Tensor], TeacherBatch], inputs: Tensor, ind
     if not micro_batch or micro_batch >= len(inputs):
         return ask(inputs, indices)
     batches = [ask(*chunk) for chunk in zip(torch.split(inputs, micro_batch), torch.split(indices, micro_batch), strict=True)]
-    known = None if batches[0].known is None else torch.cat([batch.known for batch in batches])
+    known = None if batches[0].known is None else torch.cat([batch.known for batch in batches if batch.known is not None])
     return TeacherBatch(torch.cat([batch.embeddings for batch in batches]), known, indices)
 
 

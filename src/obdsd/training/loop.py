@@ -40,7 +40,7 @@ class Loop:
         with self.stop.deferred():
             while self.trainer.place.epoch < self.options.epochs and not self._out_of_patience():
                 self._run_epoch(display)
-                self.trainer.system.end_epoch()
+                self.trainer.system.end_epoch(self.trainer.place.reading)
                 line = self._close_epoch(self._evaluate())
                 display.epoch(line)
                 if logger is not None:
@@ -134,7 +134,14 @@ class Loop:
         if "validation" in scores:
             self._remember_best(scores["validation"]["recall@1"])
         trainer.place = replace(
-            place, epoch=place.epoch + 1, step=0, items=0, sums={}, reading={}, epoch_seconds=0.0, seconds=place.seconds + place.epoch_seconds
+            place,
+            epoch=place.epoch + 1,
+            step=0,
+            items=0,
+            sums={},
+            reading={},
+            epoch_seconds=0.0,
+            seconds=place.seconds + place.epoch_seconds,
         )
         self.folder.append(line)
         self._save()

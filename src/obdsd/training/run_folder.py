@@ -182,8 +182,8 @@ class RunFolder:
             raise InputError(f"{self.path}: {self.unfinished()}")
         begun = read_mapping(self.path / "run.json")
         if begun.get("format") != FORMAT:
-            was = begun.get("format")
-            raise InputError(f"{self.path}: is a run of another version of obdsd (format {was}, not {FORMAT}); use that version, or train again")
+            other = f"another version of obdsd (format {begun.get('format')}, not {FORMAT})"
+            raise InputError(f"{self.path}: is a run of {other}; use that version, or train again")
         return begun
 
     def options(self) -> TrainOptions:

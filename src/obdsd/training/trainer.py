@@ -80,8 +80,7 @@ class Trainer:
         self.scoring.forget()
         self.model.train()
         self.model.backbone.requires_grad_(self.place.epoch >= self.options.head_only_epochs)
-        if self.place.step == 0:
-            self.system.begin_epoch(self.progress, self._embedded)
+        self.system.begin_epoch(self.progress, self._embedded, resumed=self.place.step > 0)
 
     def _embedded(self, model: nn.Module) -> Tensor:
         """Rows of the training set by a model, without augmentation."""

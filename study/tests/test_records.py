@@ -1,0 +1,116 @@
+"""Nothing is run twice, no record is lost, and none is taken for another run's."""
+
+import json
+import lzma
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from study import records
+from study.tests.made_up import small
+
+
+def test_a_run_becomes_a_record_and_is_not_repeated(places, rows, monkeypatch):
+    records.run_all({"r/a/seed-0": small(rows)}, jobs=1)
+    (name, record), *others = records.records("r/a").items()
+    assert (name, others) == ("seed-0", [])
+    assert record["options"]["weight"] == small(rows).weight
+    assert "data" not in record["options"]
+    assert [point["epoch"] for point in record["curve"]] == [0, 1, 2, 3]
+    queries = np.array(record["per_class"]["queries"])
+    assert np.isclose((queries * record["per_class"]["recall"]["1"]).sum() / queries.sum(), record["scores"]["recall"]["1"], atol=1e-5)
+    assert not (places / "scratch" / "r" / "a" / "seed-0").exists()
+    monkeypatch.setattr(records, "carry_out", lambda plan, *_: pytest.fail("again") if plan else None)
+    records.run_all({"r/a/seed-0": small(rows)}, jobs=1)
+
+
+def test_a_record_of_other_options_is_refused(places, rows):
+    records.add("r/a", {"options": records.settings_of(small(rows))})
+    message = r"record of r/a has other options than planned \(omega, seed\); remove it with `python -m study forget r/a`, or give the run"
+    with pytest.raises(SystemExit, match=message):
+        records.run_all({"r/a": small(rows, seed=1, omega=0.5)}, jobs=1)
+    records.forget("r/a")
+    assert not records.recorded("r/a", small(rows, seed=1, omega=0.5))
+    with pytest.raises(SystemExit, match="there is no record of r/a"):
+        records.forget("r/a")
+
+
+def test_an_option_that_is_newer_than_the_record_is_at_its_default(places, rows):
+    settings = records.settings_of(small(rows))
+    del settings["balanced"]
+    records.add("r/a", {"options": settings})
+    assert records.recorded("r/a", small(rows))
+    with pytest.raises(SystemExit, match=r"\(balanced\)"):
+        records.recorded("r/a", small(rows, balanced=True))
+
+
+def test_a_run_that_finished_without_its_record_is_not_lost(places, rows, monkeypatch):
+    with monkeypatch.context() as broken:
+        broken.setattr(records, "keep", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            records.run_all({"r/a": small(rows)}, jobs=1)
+    records.run_all({"r/a": small(rows)}, jobs=1)
+    assert list(records.records("r")) == ["a"]
+
+
+def test_a_regime_is_one_file_with_a_sorted_line_for_each_run(places):
+    for name, number in (("b/seed-0", 1), ("a, ω=0.3/seed-1", 2), ("a, ω=0.3/seed-0", 3), ("b/seed-0", 4)):
+        records.add(f"r/{name}", {"number": number})
+    files = [file for file in (places / "results").rglob("*") if file.is_file()]
+    assert files == [places / "results" / "r" / "runs.jsonl.xz"]
+    lines = [json.loads(line) for line in lzma.decompress(files[0].read_bytes()).splitlines()]
+    assert lines == [
+        {"name": "a, ω=0.3/seed-0", "number": 3},
+        {"name": "a, ω=0.3/seed-1", "number": 2},
+        {"name": "b/seed-0", "number": 4},
+    ]
+    assert records.records("r/a, ω=0.3") == {"seed-0": {"number": 3}, "seed-1": {"number": 2}}
+    assert records.records("r/a") == records.records("another") == {}
+    before = files[0].read_bytes()
+    records.add("r/b/seed-0", {"number": 4})
+    assert files[0].read_bytes() == before
+
+
+def test_runs_that_finish_at_the_same_time_are_all_kept(places):
+    names = [f"r/{number}" for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: records.add(name, {"scores": list(range(1000))}), names))
+    assert len(records.records("r")) == len(names)
+
+
+def test_a_file_that_another_process_changed_is_read_again(places):
+    records.add("r/a", {"number": 1})
+    first = records.records("r")
+    assert records.records("r")["a"] is first["a"]  # not read twice
+    file = places / "results" / "r" / records.RUNS
+    other = file.with_suffix(".new")
+    other.write_bytes(lzma.compress(b'{"name": "b", "number": 2}\n'))
+    other.replace(file)
+    assert records.records("r") == {"b": {"number": 2}}
+
+
+def test_an_interrupted_write_leaves_the_records_as_they_were(places, monkeypatch):
+    records.add("r/a", {"number": 1})
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        records.add("r/b", {"number": 2})
+    assert records.records("r") == {"a": {"number": 1}}
+
+
+def test_new_records_do_not_make_the_commit_dirty(tmp_path):
+    def git(*command):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *command], cwd=tmp_path, check=True, capture_output=True)
+
+    for file in (tmp_path / "results" / "runs", tmp_path / "code.py"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("1")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    clean = records.commit_of(tmp_path)
+    (tmp_path / "results" / "runs").write_text("2")
+    assert records.commit_of(tmp_path) == clean
+    (tmp_path / "code.py").write_text("2")
+    assert records.commit_of(tmp_path) == f"{clean}-dirty"

@@ -1,0 +1,35 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from obdsd.data.noise import flip_labels
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 0.1, 0.4, 1.0]))
+def test_noise_flips_exactly_its_share_and_never_to_the_true_label(seed, ratio):
+    clean = np.repeat(np.arange(7), 11)
+    noisy = flip_labels(clean, ratio, seed)
+    assert (noisy != clean).sum() == round(ratio * 77)
+    assert set(noisy) <= set(range(7))
+    assert (flip_labels(clean, ratio, seed) == noisy).all()
+    assert (clean == np.repeat(np.arange(7), 11)).all()
+
+
+def test_noise_is_uniform_over_the_other_classes():
+    clean = np.zeros(60_000, dtype=np.int64)
+    clean[:10] = np.arange(10) % 4
+    counts = np.bincount(flip_labels(clean, 1.0, seed=0)[10:], minlength=4)
+    assert counts[0] == 0
+    assert (abs(counts[1:] - 20_000) < 5 * (20_000 * 2 / 3) ** 0.5).all()  # five standard deviations
+
+
+@pytest.mark.parametrize("ratio", [-0.1, 1.1, float("nan")])
+def test_a_ratio_outside_0_1_is_refused(ratio):
+    with pytest.raises(ValueError, match=r"noise ratio=.* must lie in \[0, 1\]"):
+        flip_labels(np.array([0, 1]), ratio)
+
+
+def test_noise_needs_another_class():
+    with pytest.raises(ValueError, match=r"noise ratio=0\.5 needs 2 classes or more"):
+        flip_labels(np.zeros(4, dtype=np.int64), 0.5)
