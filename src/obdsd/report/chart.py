@@ -9,7 +9,7 @@ from typing import Literal
 from obdsd.report.content import Chart, Estimate
 
 STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20)  # between two ticks, in points
-TICKS = 6  # at most
+TICKS = 8  # at most
 REACH = 1.0  # spans of the rows that the axis is made longer to show what was there before the training
 MARGIN = 0.06  # of the axis, beyond the outermost mark
 LEAST = 0.5  # points that the axis spans
