@@ -83,6 +83,8 @@ def _umap_module() -> Any:
 
 
 def _main_directions(rows: NDArray[np.float32]) -> NDArray[np.float64]:
-    """The two principal components; rows of one number have but one."""
+    """The two principal components; rows of one number have but one, and rows that are all the same none."""
+    if not np.ptp(rows, axis=0).any():
+        return np.zeros((len(rows), 2))
     places = PCA(min(2, *rows.shape), svd_solver="full").fit_transform(rows.astype(np.float64))
     return np.pad(places, ((0, 0), (0, 2 - places.shape[1])))
