@@ -85,7 +85,7 @@ def converted(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
     for name in given:
         if name not in hints:
             raise InputError(f"{name}={given[name]!r} is no option here; {suggestion(name, hints)}")
-    return {name: value if hints[name] is Spec else convert(name, hints[name], value) for name, value in given.items()}
+    return {name: Spec.parse(value) if hints[name] is Spec else convert(name, hints[name], value) for name, value in given.items()}
 
 
 def as_dict(options: Any) -> dict[str, Any]:
@@ -281,8 +281,8 @@ class TrainOptions:
         return int(i), int(k)
 
     def replace(self, **changes: Any) -> TrainOptions:
-        """A copy with other values."""
-        return replace(self, **changes)
+        """A copy with other values, which may be written as on the command line."""
+        return replace(self, **converted(TrainOptions, changes))
 
     def kept(self) -> dict[str, Any]:
         """What a run's config.yaml holds."""
