@@ -82,7 +82,7 @@ class Table:
 
     def checked(self, text: Any) -> Spec:
         """The canonical form: every setting known, named and of its type; those at their default left out."""
-        spec = Spec.parse(text, self.kind)
+        spec = Spec.parse(text)
         settings = self._given(spec)
         inner = [name for name in list(self.settings(spec.name))[:1] if isinstance(settings.get(name), Spec)]  # balanced(pairwise)
         return Spec(spec.name, settings, tuple(settings.pop(name) for name in inner))
@@ -114,14 +114,14 @@ class Table:
 
     def _converted(self, where: str, setting: Setting, value: Any) -> Any:
         if Spec in (setting.type, *typing.get_args(setting.type)):  # the part reads it itself
-            return None if value is None else Spec.parse(value, where)
+            return None if value is None else Spec.parse(value)
         if setting.name == self.kind:  # a part around a part
             return self.checked(value)
         return convert(where, setting.type, value)
 
     def build(self, text: Any, **context: Any) -> Any:
         """The part, made with its settings and with what it asks for of the context."""
-        spec = Spec.parse(text, self.kind)
+        spec = Spec.parse(text)
         settings, build = self._given(spec), self.find(spec.name)
         wanted = inspect.signature(build).parameters
         if self.kind in settings:  # a part around a part

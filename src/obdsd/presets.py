@@ -12,7 +12,7 @@ from obdsd.catalogue import DATA, TARGETS
 from obdsd.convert import convert
 from obdsd.data import data_kind
 from obdsd.errors import InputError
-from obdsd.options import TrainOptions, as_dict, converted, why_idle
+from obdsd.options import TrainOptions, as_dict, converted, part, why_idle
 from obdsd.parts import suggestion
 from obdsd.spec import Spec
 
@@ -91,6 +91,14 @@ def resolve(given: Mapping[str, Any]) -> TrainOptions:
     return options
 
 
+def beyond_preset(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a run's configuration what its preset does not say, so that another preset or other data bring their own settings."""
+    if not {"data", "preset"} <= config.keys():
+        return dict(config)
+    usual = as_dict(preset(config["preset"], config["data"]))
+    return {name: value for name, value in config.items() if name in ("data", "preset") or name not in usual or value != usual[name]}
+
+
 def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str, str]]:
     """All options, and what was given but does nothing beside the others, with the reason."""
     kind, name = data_kind(convert("data", str, given["data"])), str(given.get("preset", TrainOptions.preset))
@@ -102,7 +110,7 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
     wanted = {**settings, **given}
     omega = wanted.pop("omega", None)
     if "targets" in wanted:
-        wanted["targets"] = _with_omega(Spec.parse(wanted["targets"], "targets"), omega, constants["omega"])
+        wanted["targets"] = _with_omega(part("targets", wanted["targets"]), omega, constants["omega"])
     options, usual = (TrainOptions(**converted(TrainOptions, values)) for values in (wanted, settings))
     idle = {}
     for option in (name for name in given if name != "omega"):  # what says what holds anyway (a run's own config.yaml) is no mistake
@@ -111,9 +119,9 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
             idle[option] = f"{option}={value} does nothing with {why}; leave it out or change {why.partition('=')[0]}"
     if omega is not None and not options.distils:
         idle["omega"] = f"omega={omega} does nothing with teacher=none; leave it out or change teacher"
-    elif omega is not None and not _takes_omega(options.targets):
+    elif omega is not None and "omega" not in TARGETS.settings(_innermost(options.targets).name):
         takers = [name for name in TARGETS.names if "omega" in TARGETS.settings(name)]
-        idle["omega"] = f"omega={omega} does nothing with targets={options.targets}; it is a setting of {', '.join(takers)}"
+        idle["omega"] = f"omega={omega} does nothing with targets={_innermost(options.targets)}; it is a setting of {', '.join(takers)}"
     return options, idle
 
 
@@ -133,13 +141,14 @@ def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict
 
 def _with_omega(targets: Spec, asked: Any, usual: float) -> Spec:
     """The targets with the ω that was asked for, or with the data's if they need one and have none."""
-    given = TARGETS.named(targets)
-    if "omega" in TARGETS.settings(targets.name):
-        given["omega"] = given.get("omega", usual) if asked is None else asked
-    elif "targets" in given:  # targets around targets
-        given["targets"] = _with_omega(Spec.parse(given["targets"], "targets"), asked, usual)
+    known, given = TARGETS.settings(targets.name), TARGETS.named(targets)
+    if "omega" in known:
+        given["omega"] = asked if asked is not None else given.get("omega", usual)
+    elif "targets" in given:  # targets around others
+        given["targets"] = _with_omega(Spec.parse(given["targets"]), asked, usual)
     return Spec(targets.name, given)
 
 
-def _takes_omega(targets: Spec) -> bool:
-    return "omega" in TARGETS.settings(targets.name) or any(map(_takes_omega, targets.positional))
+def _innermost(targets: Spec) -> Spec:
+    """The targets that others are around."""
+    return next((_innermost(inner) for inner in targets.positional if isinstance(inner, Spec)), targets)

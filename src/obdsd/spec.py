@@ -34,13 +34,11 @@ class Spec:
         self.name, self.settings, self.positional = name, dict(settings or {}), positional
 
     @classmethod
-    def parse(cls, text: Any, field: str = "part") -> Spec:
-        """The part that a text names; `field` is what messages call it."""
+    def parse(cls, text: Any) -> Spec:
+        """The part that a text names; None is the part `none`, as YAML may write it."""
         if isinstance(text, Spec):
             return text
-        if not isinstance(text, str):
-            raise InputError(f"{field}={text!r} must be a text; write it as margin(beta=0.6, sampling=random)")
-        parser = _Parser(text, field)
+        parser = _Parser("none" if text is None else str(text))
         value = parser.value()
         parser.end()
         if value is None:
@@ -90,8 +88,8 @@ def _literal(word: str) -> Any:
 class _Parser:
     """Reads `name(value, setting=value)`, where a value is a number, a text, true, false, none, a list, or a part."""
 
-    def __init__(self, text: str, field: str) -> None:
-        self.text, self.field, self.place, self.depth = text, field, 0, 0
+    def __init__(self, text: str) -> None:
+        self.text, self.place, self.depth = text, 0, 0
         if len(text) > LONGEST:
             self.fail(f"is longer than {LONGEST} characters")
 
@@ -156,4 +154,4 @@ class _Parser:
 
     def fail(self, what: str) -> NoReturn:
         shown = self.text if len(self.text) <= 200 else f"{self.text[:100]}…"
-        raise InputError(f"{self.field}={shown!r} {what[:200]}; write it as margin(beta=0.6, sampling=random)")
+        raise InputError(f"{shown!r} {what[:200]}; write it as margin(beta=0.6, sampling=random)")

@@ -1,7 +1,4 @@
-"""Show what there is: losses, teachers, targets, systems, data sets and metrics, with their settings.
-
-obdsd parts lists all; obdsd parts loss lists one kind.
-"""
+"""List losses, teachers, targets, systems, data sets and metrics, with their settings: obdsd parts, obdsd parts loss."""
 
 from __future__ import annotations
 

@@ -213,10 +213,15 @@ def register_metric(new: Metric) -> None:
     remember_caller()
 
 
+def measured(scores: Mapping[str, float | None]) -> list[tuple[Metric, float]]:
+    """The metrics among the scores that have a value. Counts, and metrics that another program registered, are left out."""
+    known = [(metric(name), value) for name, value in scores.items() if name in METRICS or _recall_depth(name)]
+    return [(entry, value) for entry, value in known if value is not None]
+
+
 def score_line(scores: Mapping[str, float | None]) -> str:
     """The shares among the scores, for people: `Recall@1 36.10 %  MAP@R 10.60 %`."""
-    shown = [(metric(name), value) for name, value in scores.items() if name in METRICS or _recall_depth(name)]
-    return "  ".join(f"{entry.title} {entry.text(value)} %" for entry, value in shown if entry.percent and value is not None)
+    return "  ".join(f"{entry.title} {entry.text(value)} %" for entry, value in measured(scores) if entry.percent)
 
 
 def _recall_depth(name: str) -> int | None:
