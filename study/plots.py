@@ -95,10 +95,10 @@ def draw_training(regime: str) -> None:
     """Over the epochs: Recall@1 on held-out classes; for the test runs the training set's geometry and the distillation's readings."""
     tested = {row: list(seeds.values()) for row, seeds in results_of(regime).items()}
     panels: list[tuple[str, Mapping[str, list[Record]], Reading]] = [
-        ("Recall@1, held-out classes", chosen_search(regime), lambda point: point.get("validation", {}).get("recall", {}).get("1")),
+        ("Recall@1, held-out classes", chosen_search(regime), lambda point: point.get("validation", {}).get("recall@1")),
         (APART, tested, lambda point: point.get("train", {}).get("inter")),
         ("density", tested, lambda point: point.get("train", {}).get("density")),
-        ("spectral decay", tested, lambda point: point.get("train", {}).get("spectral_decay")),
+        ("spectral decay", tested, lambda point: point.get("train", {}).get("spectral-decay")),
         ("entropy of the targets / log b", tested, lambda point: point.get("distillation", {}).get("entropy")),
         ("distillation's share of the gradient", tested, lambda point: point.get("distillation", {}).get("gradient_share")),
     ]

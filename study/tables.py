@@ -12,7 +12,8 @@ from obdsd.experiments.reproduction_tables import markdown
 from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
 from study import contrasts, held_out
-from study.beginnings import BEGINNINGS, DATA
+from study.beginnings import DATA
+from study.parts import BEGINNINGS
 from study.plan import FOLDS, REGIMES, name_of, tried
 from study.reading import (
     GEOMETRY,
@@ -29,7 +30,7 @@ from study.reading import (
 )
 from study.records import RESULTS, ROOT, records
 from study.trials import TRIALS, name_of_trial
-from study.variants import VARIANTS, WEIGHTS
+from study.variants import VARIANTS, WEIGHTS, weights_of
 from study.walk import OMEGAS
 
 PAGES = tuple(ROOT / name for name in ("README.md", "docs/results.md", "docs/results-tables.md", "docs/reproduce.md"))
@@ -134,9 +135,8 @@ def variants_table(head: str) -> str:
     """Recall@1 on held-out classes, mean of two folds, of the variants that have all their runs."""
     runs = records(f"variants/{head}")
     lines = [["", *(f"λ = {weight:g}" for weight in WEIGHTS), "spectral decay"]]
-    for name, variant in VARIANTS.items():
-        weights = WEIGHTS if variant.start != "ms" else (0.0,)
-        folds = [[f"{name}/weight={weight:g}/fold-{fold}" for fold in range(len(FOLDS))] for weight in weights]
+    for name in VARIANTS:
+        folds = [[f"{name}/weight={weight:g}/fold-{fold}" for fold in range(len(FOLDS))] for weight in weights_of(name)]
         if all(run in runs for both in folds for run in both):
             recalls = [f"{np.mean([SCORES['R@1'](runs[run]) for run in both]):.1f}" for both in folds]
             decays = [f"{np.mean([GEOMETRY['spectral decay'](runs[run]) for run in both]):.3f}" for both in folds]

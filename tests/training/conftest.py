@@ -1,21 +1,64 @@
+import numpy as np
 import pytest
+from PIL import Image
 
 from obdsd.presets import preset
+from obdsd.training import train
 from tests.made_up import write_rows
+
+SMALL = {"epochs": 2, "batch_size": 16, "dim": 6, "lr": 1e-3, "evaluate_every": 0, "reference": False, "head": "two-layer", "device": "cpu"}
 
 
 @pytest.fixture(scope="session")
 def features(tmp_path_factory):
-    """An embeddings file of 30 classes × 8 rows of length 20; 15 classes train, 15 test."""
-    return write_rows(tmp_path_factory.mktemp("features") / "rows.npz", 30, 8, 20)
+    """An embeddings file of 20 classes × 6 rows of length 12; 10 classes train in 3 batches of 16, 10 test."""
+    return write_rows(tmp_path_factory.mktemp("features") / "rows.npz", 20, 6, 12)
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory):
+    """A folder of 12 classes × 4 images of 32×32, noise around a picture of their own."""
+    folder, generator = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    for c in range(12):
+        (folder / f"c{c}").mkdir()
+        own = generator.integers(0, 255, (32, 32, 3))
+        for i in range(4):
+            pixels = np.clip(own + generator.normal(0, 40, own.shape), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"c{c}" / f"{i}.png")
+    return f"folder:{folder}"
 
 
 @pytest.fixture
 def options(features, tmp_path):
-    """`options(preset="ms+obd-sd", **changes)`: a training of seconds."""
+    """`options(preset="ms+obd-sd", **changes)`: a training of a fraction of a second."""
 
     def make(name="ms+obd-sd", **changes):
-        small = {"epochs": 3, "batch_size": 16, "dim": 6, "lr": 1e-3, "evaluate_every": 0, "reference": False}
-        return preset(name, features, **{**small, "head": "two-layer", "out": str(tmp_path / "run"), "device": "cpu", **changes})
+        return preset(name, **{"data": features, **SMALL, "out": str(tmp_path / "run"), **changes})
+
+    return make
+
+
+@pytest.fixture
+def image_options(pictures, options):
+    """The same with images."""
+
+    def make(name="ms+obd-sd", **changes):
+        of_images = {"backbone": "tiny-conv", "batch_size": 8, "head": "linear", "workers": 0, "crop": 0.5, "pretrained": "none"}
+        return options(name, **{"data": pictures, **of_images, **changes})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def finished(features, tmp_path_factory):
+    """`finished(preset, **changes)`: a finished training, made once for all tests that only look at it."""
+    records = {}
+
+    def make(name="ms+obd-sd", **changes):
+        key = (name, str(sorted(changes.items())))
+        if key not in records:
+            out = str(tmp_path_factory.mktemp("finished") / "run")
+            records[key] = train(preset(name, **{"data": features, **SMALL, "out": out, **changes}), show=False)
+        return records[key]
 
     return make

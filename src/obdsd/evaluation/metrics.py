@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from obdsd.catalogue import remember_caller
 from obdsd.errors import InputError
 from obdsd.evaluation import clustering, retrieval
 from obdsd.evaluation.geometry import Density, density, spectral_decay
@@ -209,6 +210,7 @@ def register_metric(new: Metric) -> None:
     if new.name in METRICS or _recall_depth(new.name):
         raise InputError(f"metric={new.name!r} is there already; choose another name")
     METRICS[new.name] = new
+    remember_caller()
 
 
 def measured(scores: Mapping[str, float | None]) -> list[tuple[Metric, float]]:

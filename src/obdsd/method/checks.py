@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from numbers import Real
 from typing import NoReturn, Protocol, runtime_checkable
 
@@ -70,20 +71,19 @@ def check_unit_length(field: str, lengths: Tensor, dtype: torch.dtype, squared: 
     """
     if torch.compiler.is_compiling():  # a compiled graph cannot branch on values
         return
-    tolerance = 2e-2 if dtype in HALF else 1e-3
+    verdicts.submit(lengths.detach(), partial(_judge_lengths, field, 2e-2 if dtype in HALF else 1e-3, squared))
 
-    def judge(low: float, high: float) -> None:
-        if squared:
-            low, high = low**0.5, high**0.5
-        if 1 - tolerance <= low and high <= 1 + tolerance:  # False for NaN
-            return
-        finite = low <= high < float("inf")
-        require(finite, field, high, "has NaN or infinite entries", "check the model, the learning rate, overflow in fp16")
-        worst = f"rows off by {max(1 - low, high - 1):.3g}"
-        remedy = f"pass torch.nn.functional.normalize({field}, dim=1)"
-        refuse(field, worst, f"must be of unit length within {tolerance}", remedy)
 
-    verdicts.submit(lengths.detach(), judge)
+def _judge_lengths(field: str, tolerance: float, squared: bool, low: float, high: float) -> None:
+    if squared:
+        low, high = low**0.5, high**0.5
+    if 1 - tolerance <= low and high <= 1 + tolerance:  # False for NaN
+        return
+    finite = low <= high < float("inf")
+    require(finite, field, high, "has NaN or infinite entries", "check the model, the learning rate, overflow in fp16")
+    worst = f"rows off by {max(1 - low, high - 1):.3g}"
+    remedy = f"pass torch.nn.functional.normalize({field}, dim=1)"
+    refuse(field, worst, f"must be of unit length within {tolerance}", remedy)
 
 
 Judge = Callable[[float, float], None]

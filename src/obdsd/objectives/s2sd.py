@@ -145,6 +145,9 @@ class S2SDSystem(System):
             raise InputError("teaches with heads of its own; use teacher=none beside it")
         self._targets.check(items, self.objective.base, self.teacher)
 
+    def compile_model(self) -> None:
+        self.model.backbone.compile()  # the heads read its features: the model as a whole is not called
+
     def asks(self, progress: float) -> bool:
         return False  # the heads are inside the loss
 

@@ -39,6 +39,10 @@ class System(nn.Module):
         self.distill = distill or SelfDistillation(0.0)
         self.targets = self.distill.targets  # registers what state they have
 
+    def compile_model(self) -> None:
+        """Compile what a step calls of the model."""
+        self.model.compile()
+
     def check(self, items: int) -> None:
         """Refuse before the first step what cannot be taught; `items` is the size of the training set."""
         if self.teacher.teaches:

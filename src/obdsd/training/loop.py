@@ -40,7 +40,6 @@ class Loop:
         with self.stop.deferred():
             while self.trainer.place.epoch < self.options.epochs and not self._out_of_patience():
                 self._run_epoch(display)
-                self.trainer.system.end_epoch(self.trainer.place.reading)
                 line = self._close_epoch(self._evaluate())
                 display.epoch(line)
                 if logger is not None:
@@ -124,6 +123,7 @@ class Loop:
     def _close_epoch(self, scores: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """The epoch's line, then the checkpoint: a line without it is written anew."""
         trainer, place = self.trainer, self.trainer.place
+        trainer.system.end_epoch(place.reading)  # here, so that no checkpoint lies between it and the next epoch
         loss = {name: value / len(trainer.batches) for name, value in place.sums.items()}
         loss["weight"] = trainer.system.current_weight(trainer.progress)
         line: dict[str, Any] = {"epoch": place.epoch, "loss": loss}

@@ -76,7 +76,7 @@ class RunRecord:
                 options=options,
                 **{name: result[name] for name in ("scores", "train", "validation", "epoch", "chosen_by", "seconds", "device")},
                 reference=result["reference"] or {},
-                per_class={"labels": per_class["labels"], **per_class},
+                per_class={name: per_class[name] for name in ("labels", "queries", *per_class)},
                 metrics=run.metrics(),
                 **{name: begun[name] for name in ("versions", "data", "threads", "processes")},
             )
@@ -111,23 +111,28 @@ class RunFolder:
         self.result_file = path / "result.json"
         self.metrics_file = path / "metrics.jsonl"
         self.checkpoints = Checkpoints(path / "checkpoints")
-        self._lock = FileLock(path / "checkpoints" / ".lock", timeout=LOCK_SECONDS)
+        self.is_new = False
+        self._lock_file = path / "checkpoints" / ".lock"
+        self._lock = FileLock(self._lock_file, timeout=LOCK_SECONDS)
 
     def __enter__(self) -> RunFolder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._lock.release()
+        self._lock.release(force=True)
 
     def open(self, options: TrainOptions, data: dict[str, Any], here: dict[str, int]) -> tuple[dict[str, Any] | None, list[str]]:
-        """Begin a run or go on with one: its state, None at the very beginning, and what the user should know of it.
+        """Refuse a folder that cannot be used. Else the state to go on from, None at the very beginning, and what the user should know.
 
-        `here` says by how many threads and processes it is computed.
+        `here` says by how many threads and processes it is computed. Nothing of a new run is written before `begin`.
         """
-        if not (options.resume and self.begun):
-            self._begin(options, data, here)
+        self.is_new = not self.begun
+        if not self.is_new and not options.resume:
+            raise self._in_use()
+        if not self.is_new or self._lock_file.exists():  # without a lock file nobody trains here
+            self._take()
+        if self.is_new:
             return None, [f"nothing to resume in {self.path} yet: beginning"] if options.resume else []
-        self._take()
         remarks = self._check_same(options, data, here)
         if self.result_file.exists():
             raise FinishedError(f"out={self.path} is finished; nothing is left to resume, see {self.result_file.name} there")
@@ -145,14 +150,16 @@ class RunFolder:
         """Whether there is anything that a new run would destroy; one that failed before its first checkpoint left nothing."""
         return self.result_file.exists() or self.checkpoints.any() or (self.path / "first").exists()
 
-    def _begin(self, options: TrainOptions, data: dict[str, Any], here: dict[str, int]) -> None:
-        """Claim the folder for a new run; one that holds a run already is refused."""
+    def _in_use(self) -> InputError:
+        return InputError(f"out={self.path} holds a run already; add --resume to go on with it, or choose another folder")
+
+    def begin(self, options: TrainOptions, data: dict[str, Any], here: dict[str, int]) -> None:
+        """Make the folder of a new run."""
         if not self.writes:
             return
-        if not self.begun:
-            self._take()
-        if self.begun:
-            raise InputError(f"out={self.path} holds a run already; add --resume to go on with it, or choose another folder")
+        self._take()
+        if self.begun:  # by another process, since it was opened
+            raise self._in_use()
         for left in ("reference.json", "metrics.jsonl", "failure.json"):  # by a run that failed early, perhaps on other data
             (self.path / left).unlink(missing_ok=True)
         versions = {package: version(package) for package in PACKAGES}

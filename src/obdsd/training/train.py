@@ -30,9 +30,11 @@ def train(options: TrainOptions, *, show: bool = True) -> RunRecord:
     path, show = run_path(options), show and first_process()
     with Stop() as stop, RunFolder(path, writes=first_process()) as folder:
         collection = build.collection_of(options)
-        here = {"threads": torch.get_num_threads(), "processes": processes()}
-        state, remarks = folder.open(options, data_record(collection), here)
+        data, here = data_record(collection), {"threads": torch.get_num_threads(), "processes": processes()}
+        state, remarks = folder.open(options, data, here)  # a folder in use is refused before the model is made
         trainer = Trainer(options, collection)
+        if folder.is_new:
+            folder.begin(options, data, here)
         loop = Loop(trainer, folder, stop)
         with trainer.ranks.together():
             if state is None:
@@ -49,17 +51,18 @@ def train(options: TrainOptions, *, show: bool = True) -> RunRecord:
 
 
 def _train_first(options: TrainOptions, path: Path, trainer: Trainer, show: bool) -> nn.Module:
-    """The plain loss to its end, in a run of its own inside the run that it will teach (BAR); if it is finished, it is not repeated.
+    """The plain loss to its end, in a run of its own inside the run that it will teach; if it is finished, it is not repeated.
 
     Its time counts as this training's too.
     """
     first = path / "first"
-    if not (first / "result.json").exists():
+    if (first / "result.json").exists():
+        record = RunRecord.read(first)
+    else:
         if show:
-            print(f"born again: the first generation, in {first}; it will teach the second", file=sys.stderr, flush=True)
+            print(f"first, the plain loss is trained in {first}; its model will teach", file=sys.stderr, flush=True)
         plain = {"teacher": "none", "preset": options.preset.partition("+")[0], "reference": False}
-        train(options.replace(**plain, out=str(first), resume=(first / "config.yaml").exists()), show=show)
-    record = trainer.ranks.once(lambda: RunRecord.read(first))
+        record = train(options.replace(**plain, out=str(first), resume=(first / "config.yaml").exists()), show=show)
     trainer.place.seconds = record.seconds
     return record.model()
 

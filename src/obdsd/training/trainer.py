@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -59,7 +60,7 @@ class Trainer:
         if options.channels_last:
             self.model.to(memory_format=torch.channels_last)
         if options.compile:
-            self.model.compile()
+            self.system.compile_model()
         self.optimizer: Any = self.fabric.setup_optimizers(build.optimizer_of(options, self.system))
         self.scoring = Scoring(options, collection, self.model, self.ranks)
 
@@ -107,21 +108,7 @@ class Trainer:
     def learn(self, inputs: Tensor, labels: Tensor, taught: TeacherBatch | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Forwards, backwards, and the optimiser: this process's rows as they were before, and the loss's parts on the global batch."""
         parts: dict[str, Tensor] = {}
-
-        def loss_of(rows: Tensor) -> Tensor:
-            rows = self.ranks.rows(rows)
-            self._seed(self.place.epoch, self.place.step)  # all processes draw the same for the one loss
-            base, distillation = self.system.losses(rows, labels, taught, self.progress)
-            parts.update(base=base.detach(), distillation=distillation.detach())
-            if not all(map(torch.isfinite, parts.values())):
-                shown = ", ".join(f"{name} {float(value):.4g}" for name, value in parts.items())
-                raise InputError(f"the loss is not finite ({shown})")
-            if self.place.step == len(self.batches) // 2 and distillation.detach() > 0:  # at the first step the student is its teacher
-                about_targets = {} if taught is None else targets_reading(self.system.distill, taught, labels)
-                share = gradient_share(rows, self.model.dim, base, distillation)
-                self.place.reading = {**about_targets, "gradient_share": share}
-            return base + distillation
-
+        loss_of = partial(self._loss_of, labels=labels, taught=taught, parts=parts)
         self.optimizer.zero_grad()
         rows = backward(self._forward, self._stored(inputs), loss_of, self.options.micro_batch, self.fabric.backward)
         self.ranks.average_gradients(self.system.parameters())
@@ -129,6 +116,21 @@ class Trainer:
             self.fabric.clip_gradients(self.model, self.optimizer, max_norm=self.options.clip, error_if_nonfinite=False)
         self.optimizer.step()
         return rows, parts
+
+    def _loss_of(self, rows: Tensor, labels: Tensor, taught: TeacherBatch | None, parts: dict[str, Tensor]) -> Tensor:
+        """The loss on the global batch, of which `rows` are this process's; its parts are left in `parts`."""
+        rows = self.ranks.rows(rows)
+        self._seed(self.place.epoch, self.place.step)  # all processes draw the same for the one loss
+        base, distillation = self.system.losses(rows, labels, taught, self.progress)
+        parts.update(base=base.detach(), distillation=distillation.detach())
+        if not all(map(torch.isfinite, parts.values())):
+            shown = ", ".join(f"{name} {float(value):.4g}" for name, value in parts.items())
+            raise InputError(f"the loss is not finite ({shown})")
+        if self.place.step == len(self.batches) // 2 and distillation.detach() > 0:  # at the first step the student is its teacher
+            about_targets = {} if taught is None else targets_reading(self.system.distill, taught, labels)
+            share = gradient_share(rows, self.model.dim, base, distillation)
+            self.place.reading = {**about_targets, "gradient_share": share}
+        return base + distillation
 
     def _forward(self, inputs: Tensor) -> Tensor:
         with self.fabric.autocast():
