@@ -55,7 +55,7 @@ def test_a_report_that_fails_leaves_the_run_complete(compared, tmp_path, capsys)
 
 
 MISTAKES = [
-    ([], "runs must be given; add --help to see how"),
+    ([], "runs must be given: obdsd report RUNS"),
     (["nowhere"], "nowhere: no such folder, give the folder of a finished obdsd train or obdsd compare"),
     (
         ["ms/seed-3", "nowhere", "ms"],
@@ -66,7 +66,7 @@ MISTAKES = [
     (["ms/seed-3", "--points", "trian"], "points=trian must be one of test, train; did you mean train?"),
     (["ms/seed-3", "--seed", "-1"], "seed=-1 must be "),
     (["ms/seed-3", "--queries", "none.txt"], "none.txt: No such file or directory"),
-    (["ms/seed-3", "--querries", "x"], "--querries is not known here; did you mean --queries?"),
+    (["ms/seed-3", "--querries", "x"], "--querries is no option of obdsd report; did you mean --queries?"),
     (["ms/seed-3", "--device", "abacus"], "device='abacus'"),
 ]
 
