@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CORE = {"jaxtyping", "numpy", "torch"}
 CORE_ROOMS = {"__init__", "__main__", "catalogue", "errors", "method", "parts", "seeds"}
-REPORT_ROOMS = {"report", "experiments/reporting"}
+REPORT_ROOMS = {"report"}
 DISTRIBUTIONS = {"PIL": "pillow", "faiss": "faiss-cpu", "sklearn": "scikit-learn", "umap": "umap-learn", "yaml": "pyyaml"}
 OWN = {"benchmarks", "features", "obdsd", "study", "tests"}
 
