@@ -12,8 +12,7 @@ from obdsd.experiments.reproduction_tables import markdown
 from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
 from study import contrasts, held_out
-from study.beginnings import DATA
-from study.parts import BEGINNINGS
+from study.beginnings import BEGINNINGS, DATA
 from study.plan import FOLDS, REGIMES, name_of, tried
 from study.reading import (
     GEOMETRY,
