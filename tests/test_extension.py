@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from obdsd.cli import main
 
 OUTSIDE = Path(__file__).parent / "outside"  # a package and its entry point, as pip would install them
@@ -18,73 +16,68 @@ TAUGHT = {
     "targets": "balanced(sharpened(power=3.0))",
     "system": "scaled(share=0.5)",
 }
-SMALL = ["--reference", "--device", "cpu", "--epochs", "2"]
+SMALL = ["--device", "cpu", "--no-report"]
 
 
-def run(code: str, cwd: Path) -> subprocess.CompletedProcess:
-    """Some code in a process of its own, where the package is installed."""
+def run(code: str, cwd: Path) -> str:
+    """What some code prints in a process of its own, where the package is installed."""
     paths = [str(OUTSIDE), *(path for path in sys.path if path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
-    return subprocess.run([sys.executable, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True)
-
-
-@pytest.fixture(scope="module")
-def done(tmp_path_factory):
-    """A training, a comparison in two processes, and reports of both, by the command line."""
-    folder = tmp_path_factory.mktemp("outside")
-    (folder / "rows.yaml").write_text(json.dumps({"plain": {"preset": "ms", "loss": "pull"}, "taught": TAUGHT}))
-    flags = [word for name, value in TAUGHT.items() for word in (f"--{name}", value)]
-    commands = [
-        ["parts", "targets"],
-        ["train", "rings", *flags, "--out", "run", *SMALL, "--no-report"],
-        ["compare", "rings", "--rows", "rows.yaml", "--seeds", "1", "--jobs", "2", "--out", "both", *SMALL, "--no-report"],
-        ["report", "run", "--out", "run.html", "--device", "cpu"],
-        ["report", "both", "--out", "both.html", "--device", "cpu"],
-    ]
-    code = f"from obdsd.cli import main\nfor words in {commands!r}:\n    code = main(words)\n    assert code == 0, (words, code)\n"
-    guarded = "if __name__ == '__main__':\n" + "".join(f"    {line}\n" for line in code.splitlines())
-    process = run(guarded, folder)
+    process = subprocess.run([sys.executable, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
-    return folder, process
+    return process.stdout
 
 
 def result_of(run: Path) -> dict:
     return json.loads((run / "result.json").read_text())
 
 
-def test_an_installed_package_trains_by_the_command_line(done):
-    folder, process = done
-    assert "  sharpened: The teacher's softmax raised to a power.\n      power: The power. [default 2.0]\n" in process.stdout
-    config = (folder / "run" / "config.yaml").read_text()
+def test_a_package_from_outside_trains_compares_and_reports(tmp_path):
+    """One test, as it is one story in two processes: the command line, then Python."""
+    printed = by_the_command_line(tmp_path)
+    assert "  sharpened: The teacher's softmax raised to a power.\n      power: The power. [default 2.0]\n" in printed
+    config = (tmp_path / "run" / "config.yaml").read_text()
     for part in ("loss: pull(strength=2.0)", "teacher: lagging(every=2)", "balanced(sharpened(power=3.0))", "system: scaled(share=0.5)"):
         assert part in config
-    assert 0 < result_of(folder / "run")["scores"]["second-hit"] <= 1
-    assert "Second hit " in process.stdout
+    scores = result_of(tmp_path / "run")["scores"]
+    assert 0 < scores["second-hit"] <= 1
+    assert "Second hit " in printed
+
+    # the processes that a comparison starts know the parts and the metric, which has a module of its own
+    assert "Second hit" in (tmp_path / "both" / "comparison.md").read_text().splitlines()[0]
+    assert result_of(tmp_path / "both" / "taught" / "seed-0")["scores"] == scores  # the same training
+    assert 0 < result_of(tmp_path / "both" / "plain" / "seed-0")["scores"]["second-hit"] <= 1
+
+    for page in ("run.html", "both.html"):
+        assert "Second hit" in (tmp_path / page).read_text()
+
+    again, trains_margins, dim, targets = in_python(tmp_path)
+    assert again == scores
+    assert trains_margins  # the parameters of the loss
+    assert (dim, targets) == (4, "batch-diffusion(omega=0.6)")  # the data's own settings
 
 
-def test_processes_that_a_comparison_starts_know_the_parts_and_the_metric(done):
-    folder, process = done
-    assert "Second hit" in (folder / "both" / "comparison.md").read_text().splitlines()[0]
-    shares = [result_of(folder / "both" / row / "seed-0")["scores"]["second-hit"] for row in ("plain", "taught")]
-    assert all(0 < share <= 1 for share in shares)
-    assert result_of(folder / "both" / "taught" / "seed-0")["scores"] == result_of(folder / "run")["scores"]  # the same training
-    assert "Second hit" in process.stdout
+def by_the_command_line(folder: Path) -> str:
+    (folder / "rows.yaml").write_text(json.dumps({"plain": {"preset": "ms", "loss": "pull"}, "taught": TAUGHT}))
+    flags = [word for name, value in TAUGHT.items() for word in (f"--{name}", value)]
+    commands = [
+        ["parts", "targets"],
+        ["train", "rings", *flags, "--out", "run", *SMALL],
+        ["compare", "rings", "--rows", "rows.yaml", "--seeds", "1", "--jobs", "2", "--out", "both", *SMALL],
+        ["report", "run", "--out", "run.html", "--device", "cpu"],
+        ["report", "both", "--out", "both.html", "--device", "cpu"],
+    ]
+    return run(
+        f"from obdsd.cli import main\nfor words in {commands!r}:\n    code = main(words)\n    assert code == 0, (words, code)\n", folder
+    )
 
 
-def test_reports_show_the_metric(done):
-    folder, _ = done
-    assert "Second hit" in (folder / "run.html").read_text()
-    assert "Second hit" in (folder / "both.html").read_text()
-
-
-def test_importing_is_enough_in_python(done):
-    """The same training, and a model that another process opens; what the loss trains is trained."""
-    folder, _ = done
+def in_python(folder: Path) -> list:
+    """The same training after an import of the package."""
     code = f"""
 import json, rings
-import torch
 from obdsd.presets import preset
-from obdsd.training import train, Trainer
+from obdsd.training import Trainer, train
 from obdsd.training.build import collection_of
 
 changes = {TAUGHT!r}
@@ -92,15 +85,11 @@ name = changes.pop("preset")
 options = preset(name, "rings", **changes, device="cpu", out="again")
 trainer = Trainer(options, collection_of(options))
 trained = {{id(p) for group in trainer.optimizer.param_groups for p in group["params"]}}
-record = train(options, show=False)
 trains_margins = id(trainer.system.objective.margins) in trained
+record = train(options, show=False)
 print(json.dumps([dict(record.scores), trains_margins, record.model().dim, str(preset("ms+obd-sd", "rings").targets)]))
 """
-    process = run(code, folder)
-    assert process.returncode == 0, process.stderr
-    scores, trains_margins, dim, targets = json.loads(process.stdout.splitlines()[-1])
-    assert scores == result_of(folder / "run")["scores"]
-    assert (trains_margins, dim, targets) == (True, 4, "batch-diffusion(omega=0.6)")
+    return json.loads(run(code, folder).splitlines()[-1])
 
 
 def test_where_the_package_is_missing_its_parts_are_not_known(capsys):
