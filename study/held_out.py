@@ -64,7 +64,7 @@ def agreement_table(_: str) -> str:
         "less than 1 point, either way": np.abs(held_out) < 1,
         "-1 point or less": held_out <= -1,
     }
-    lines = [["held-out classes said", "rows", "test classes agreed", "held-out gain, mean", "test gain, mean"]]
+    lines = [["gain on held-out classes", "rows", "test classes agreed", "held-out gain, mean", "test gain, mean"]]
     for name, group in groups.items():
         if group.any():
             agreed = (held_out * test > 0)[group].sum()
