@@ -263,5 +263,7 @@ def test_a_full_disk_keeps_the_last_epoch(options, monkeypatch):
 def test_a_line_that_finds_no_room_is_one_line(options, monkeypatch):
     sync, calls = os.fsync, count(1)
     monkeypatch.setattr(os, "fsync", lambda file: sync(file) if next(calls) != 3 else (_ for _ in ()).throw(OSError(28, os.strerror(28))))
-    with pytest.raises(InputError, match=r"metrics.jsonl: cannot be written \(No space left on device\); make room, then go on with --resume"):
+    with pytest.raises(
+        InputError, match=r"metrics.jsonl: cannot be written \(No space left on device\); make room, then go on with --resume"
+    ):
         train(options(epochs=1), show=False)
