@@ -130,7 +130,7 @@ def test_parts_are_built_with_their_settings_and_what_they_ask_for_of_the_contex
         ("pan(lid=3)", r"^tool=pan\(lid=3\): lid=3 must be true or false$"),
         ("raw(5)", r"'5' must begin with a name"),
         ("two(5)", r"'5' must begin with a name"),
-        ("pan(", "ends too early"),
+        ("pan(", r"^'pan\(' ends too early"),
     ],
 )
 def test_a_mistake_is_one_line_with_the_remedy(tools, written, message):
@@ -188,3 +188,4 @@ def test_homes_are_imported_on_first_use_and_a_missing_extra_is_explained(monkey
 def test_suggestions():
     assert suggestion("Margin", ["margin", "pml"]) == "did you mean margin?"
     assert suggestion("x", ["margin", "pml"]) == "there are margin, pml"
+    assert suggestion(5, ["margin", "pml"], "see the list") == "see the list"
