@@ -63,6 +63,8 @@ def gather(
     training = sample_of(collection["train"], seed)
     known = [known_rows(collection, record.rows()) for record in records]
     views = views_of(models, known, shown, training, pictures, seed, where, show)
+    for model in models:
+        model.cpu()
     on_map = np.concatenate([shown.numbers(part) for part in shown.parts if (part == "train") == (points == "train")])
     maps = draw_maps([rows[on_map] for rows in views.rows], map, seed, show)
     runs = []
@@ -95,11 +97,13 @@ def _inside(
 ) -> tuple[Geometry, Batch, Cost | None]:
     """What is seen where the run was trained: the training set's geometry, a batch, and a step."""
     part = training_part(record.options, collection)
-    last = last_epoch_of(record, model, collection, device)
+    last = last_epoch_of(record, model.to(device), collection, device)
     lessons = lessons_of(record, model, part, last, device)
     geometry = geometry_of(rows, labels, lessons, record.options.temperature, seed)
     batch = batch_of(record, lessons, last.who, part.class_names)
-    model.cpu()  # makes room, and a step's memory is its own
+    for seen in (model, last.stand_in):
+        if seen is not None:
+            seen.cpu()  # the memory of a step is then its own
     return geometry, batch, None if last.trainer is None else cost_of(last.trainer)
 
 
