@@ -84,7 +84,7 @@ def test_numbers_outside_their_limits_are_refused(name, about):
         ({"epochs": 0}, "epochs=0 must be 1 or more"),
         ({"temperature": 0.0}, "temperature=0.0 must be a number above 0"),
         ({"label_noise": 1.0}, "label_noise=1.0 must be from 0 to less than 1"),
-        ({"seed": LARGEST}, f"seed={LARGEST} must be from 0 to less than {LARGEST:g}"),
+        ({"seed": LARGEST}, f"seed={LARGEST} must be from 0 to less than {LARGEST}"),
         ({"lr": float("nan")}, "lr=nan must be a number above 0"),
         ({"weight": float("inf")}, "weight=inf must be 0 or more"),
         ({"test_fraction": float("nan")}, "test_fraction=nan must be finite"),

@@ -70,4 +70,4 @@ def read_mapping(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: cannot be read ({' '.join(str(damage).split())[:120]}); mend or restore it") from damage
     if not isinstance(content, dict):
         raise InputError(f"{path}: must hold named fields, as epochs: 3; mend or restore it")
-    return content
+    return {str(name): value for name, value in content.items()}

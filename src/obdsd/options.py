@@ -65,7 +65,7 @@ def check_limits(options: Any) -> None:
 
 def _limits(low: float | None, above: float | None, below: float | None) -> str:
     if below is not None:
-        return f"from {low:g} to less than {below:g}" if low is not None else f"more than {above:g} and less than {below:g}"
+        return f"from {low:.10g} to less than {below:.10g}" if low is not None else f"more than {above:.10g} and less than {below:.10g}"
     return f"{low:g} or more" if low is not None else f"a number above {above:g}" if above is not None else "finite"
 
 

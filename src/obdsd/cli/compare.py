@@ -123,4 +123,4 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     for name, entry in rows.items():
         if taken := [option for option in entry if option in SHARED]:
             raise InputError(f"{path}: row {name}: {taken[0]} is the same for all rows; leave it out there")
-    return {str(name): entry for name, entry in rows.items()}
+    return rows

@@ -72,5 +72,5 @@ def _summary(record: RunRecord) -> str:
             if begun_at_random
             else "choose epochs and lr on held-out classes (--val-fraction 0.3)"
         )
-        lines.append(f"  R@1 is {100 * lost:.1f} points below what was there untrained: {advice}")
+        lines.append(f"  Recall@1 is {100 * lost:.1f} points below what was there untrained: {advice}")
     return "\n".join([*lines, f"model: {record.folder / 'model'}", f"scores: {record.folder / 'result.json'}"])

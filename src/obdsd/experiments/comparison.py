@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from obdsd.catalogue import OUTSIDE
+from obdsd.catalogue import OUTSIDE, TARGETS
 from obdsd.errors import InputError, Terminated
 from obdsd.evaluation.metrics import METRICS, Metric
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
@@ -103,8 +103,13 @@ def read_comparison(out: Path) -> tuple[dict[str, list[RunRecord]], Comparison]:
 
 
 def _check_comparable(rows: Mapping[str, TrainOptions]) -> None:
-    """Rows must be scored on the same classes, and differ in something."""
+    """Rows must be scored on the same classes, and differ in something. What is wrong with one is told before any is trained."""
     (baseline, first), *others = rows.items()
+    for name, options in rows.items():
+        try:
+            TARGETS.build(options.targets)
+        except InputError as fault:
+            raise InputError(f"row {name}: {fault}") from fault
     for name, options in others:
         for field in SAME:
             if getattr(options, field) != getattr(first, field):
