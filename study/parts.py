@@ -19,6 +19,7 @@ from obdsd.method.targets import Targets
 from obdsd.method.teachers import TeacherBatch
 from obdsd.objectives import System
 from obdsd.objectives.system import Embed
+from study.beginnings import BEGINNINGS
 
 
 @dataclass(frozen=True)
@@ -92,17 +93,13 @@ class ShareKeeper(System):
     """λ follows the base loss: after each epoch it is set so that the distillation would have had this share of the gradient."""
 
     weight: Tensor
-    next_weight: Tensor
 
     def __init__(self, model: Any, make_loss: Callable[[int], nn.Module], teacher: Any, distill: SelfDistillation, share: float) -> None:
         super().__init__(model, make_loss(model.dim), teacher, distill)
         self.share = share
-        for name in ("weight", "next_weight"):
-            self.register_buffer(name, torch.tensor(distill.weight, dtype=torch.float64))
+        self.register_buffer("weight", torch.tensor(distill.weight, dtype=torch.float64))
 
     def begin_epoch(self, progress: float, embed: Embed, resumed: bool = False) -> None:
-        if not resumed:
-            self.weight.copy_(self.next_weight)
         self.distill = replace(self.distill, weight=float(self.weight))
         super().begin_epoch(progress, embed, resumed)
 
@@ -111,7 +108,7 @@ class ShareKeeper(System):
         share = reading.get("gradient_share", 0.0)
         if 0 < share < 1:
             change = (self.share / (1 - self.share)) / (share / (1 - share))
-            self.next_weight.fill_(float(self.weight) * min(4.0, max(0.25, change)))
+            self.weight *= min(4.0, max(0.25, change))
 
 
 class Scheduled(System):
@@ -145,36 +142,17 @@ def temperature_schedule(
 class OldTeacher(System):
     """The teacher is renewed after every tenth epoch only, or after every so many."""
 
-    begun: Tensor
+    ended: Tensor
 
     def __init__(self, model: Any, make_loss: Callable[[int], nn.Module], teacher: Any, distill: SelfDistillation, every: int = 10) -> None:
         super().__init__(model, make_loss(model.dim), teacher, distill)
         self.every = every
-        self.register_buffer("begun", torch.tensor(0))  # epochs
-
-    def begin_epoch(self, progress: float, embed: Embed, resumed: bool = False) -> None:
-        self.begun += not resumed
-        super().begin_epoch(progress, embed, resumed)
+        self.register_buffer("ended", torch.tensor(0))  # epochs
 
     def end_epoch(self, reading: Mapping[str, float]) -> None:
-        if self.begun % self.every == 0:
+        self.ended += 1
+        if self.ended % self.every == 0:
             super().end_epoch(reading)
-
-
-def _lengths(weights: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(weights, dim=1, keepdim=True)
-
-
-BEGINNINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # from random weights W and the projection P, both (dim, features)
-    "random": lambda W, P: W,
-    "random, a tenth as long": lambda W, P: W / 10,
-    "random, as long as the projection": lambda W, P: nn.functional.normalize(W, dim=1),
-    "random, orthonormal": lambda W, P: torch.linalg.qr(W.T).Q.T,
-    "random inside the main directions": lambda W, P: nn.functional.normalize(W[:, : len(P)] @ P, dim=1) * _lengths(W),
-    "random inside the main directions, orthonormal": lambda W, P: torch.linalg.qr(W[:, : len(P)]).Q @ P,
-    "projection, as long as random": lambda W, P: P * _lengths(W),
-    "projection": lambda W, P: P,
-}
 
 
 class Beginning(System):

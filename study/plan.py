@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from obdsd.options import TrainOptions
@@ -138,6 +139,7 @@ def tried(regime: Regime, row: str) -> int:
     return 1 + sum(len(turn_of(begin, changes, row)) - 1 for changes in regime.turns)
 
 
+@cache
 def _acts(axis: str, row: str) -> bool:
     """Whether the row has this setting at all."""
     usual = preset(ROWS[row][0], "rows.npz", **ROWS[row][1])

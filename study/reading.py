@@ -10,7 +10,7 @@ import numpy as np
 
 from obdsd.experiments.comparison import differences_by_class
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
-from study.plan import NOISE, REGIMES, ROWS, TITLES, WALKS, control_of
+from study.plan import FOLDS, NOISE, REGIMES, ROWS, TITLES, WALKS, control_of
 from study.records import RESULTS, Record, records
 
 Seeds = Mapping[int, Record]
@@ -50,6 +50,12 @@ def late_mean(record: Record, name: str) -> float:
 def mean_score(seeds: Seeds, score: str = "R@1") -> float:
     """Mean over seeds, in percent."""
     return float(np.mean([SCORES[score](record) for record in seeds.values()]))
+
+
+def of_folds(runs: Mapping[str, Record], name: str) -> list[Record]:
+    """The runs of a setting on every fold of the training classes; none if one is missing."""
+    names = [f"{name}/fold-{fold}" for fold in range(len(FOLDS))]
+    return [runs[each] for each in names] if runs.keys() >= {*names} else []
 
 
 def by_seed(folder: str) -> Seeds:

@@ -12,9 +12,8 @@ from obdsd.experiments.reproduction_tables import markdown
 from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
 from study import contrasts, held_out
-from study.beginnings import DATA
-from study.parts import BEGINNINGS
-from study.plan import FOLDS, REGIMES, name_of, tried
+from study.beginnings import BEGINNINGS, DATA
+from study.plan import REGIMES, name_of, tried
 from study.reading import (
     GEOMETRY,
     SCORES,
@@ -23,6 +22,7 @@ from study.reading import (
     chosen_of,
     difference_cells,
     mean_score,
+    of_folds,
     relative_gain,
     results_of,
     times_of,
@@ -136,10 +136,10 @@ def variants_table(head: str) -> str:
     runs = records(f"variants/{head}")
     lines = [["", *(f"λ = {weight:g}" for weight in WEIGHTS), "spectral decay"]]
     for name in VARIANTS:
-        folds = [[f"{name}/weight={weight:g}/fold-{fold}" for fold in range(len(FOLDS))] for weight in weights_of(name)]
-        if all(run in runs for both in folds for run in both):
-            recalls = [f"{np.mean([SCORES['R@1'](runs[run]) for run in both]):.1f}" for both in folds]
-            decays = [f"{np.mean([GEOMETRY['spectral decay'](runs[run]) for run in both]):.3f}" for both in folds]
+        weights = [of_folds(runs, f"{name}/weight={weight:g}") for weight in weights_of(name)]
+        if all(weights):
+            recalls = [f"{np.mean([SCORES['R@1'](run) for run in both]):.1f}" for both in weights]
+            decays = [f"{np.mean([GEOMETRY['spectral decay'](run) for run in both]):.3f}" for both in weights]
             lines.append([name, *(recalls if len(recalls) > 1 else recalls * len(WEIGHTS)), ", ".join(decays)])
     return markdown_table(lines)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import study.parts  # noqa: F401  registers what the variants are made of
 from obdsd.presets import preset
 from study.plan import LINEAR, QUIET, TWO_LAYER, Change
 from study.records import run_all
@@ -57,6 +56,8 @@ def weights_of(name: str) -> tuple[float, ...]:
 
 def run_variants(head: str = "linear", jobs: int = 1) -> None:
     """Train variants that the paper does not have, with two weights, on held-out classes."""
+    import study.parts  # noqa: F401  registers what the variants are made of
+
     plan, data = {}, features()
     for name, (start, changes) in VARIANTS.items():
         options = preset(start, data, **{**SETTINGS[head], **changes})

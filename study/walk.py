@@ -34,9 +34,9 @@ BATCHES = 20
 def explained(Z: Tensor, omega: float) -> tuple[float, float]:
     """Shares of the variance of log softmax(A) that (1-ω)D explains, and (1-ω)D + ωm with m the mean row of D."""
     D = Z @ Z.mT
-    said = BatchDiffusion(omega)(Z).log()
+    taught = BatchDiffusion(omega)(Z).log()
     flatter = (1 - omega) * D
-    return _share(said, flatter), _share(said, flatter + omega * D.mean(dim=0, keepdim=True))
+    return _share(taught, flatter), _share(taught, flatter + omega * D.mean(dim=0, keepdim=True))
 
 
 def share_of_the_mean_row(Z: Tensor) -> float:
@@ -47,8 +47,8 @@ def share_of_the_mean_row(Z: Tensor) -> float:
 
 def _share(values: Tensor, guess: Tensor) -> float:
     """Share of the variance of `values`, inside rows and off the diagonal, that `guess` explains."""
-    said = _inside_rows(values)
-    return float(1 - (said - _inside_rows(guess)).var() / said.var())
+    inside = _inside_rows(values)
+    return float(1 - (inside - _inside_rows(guess)).var() / inside.var())
 
 
 def _inside_rows(values: Tensor) -> Tensor:

@@ -38,6 +38,16 @@ def as_shipped():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+@pytest.fixture
+def full_disk(monkeypatch):
+    """Nothing can be written any more."""
+
+    def fail(descriptor):
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "fsync", fail)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """The last lines name the tests that had no browser to run in."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")

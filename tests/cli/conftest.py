@@ -1,7 +1,6 @@
 """A small model and small data, in the folder in which the commands run."""
 
 import csv
-import os
 
 import numpy as np
 import pytest
@@ -57,11 +56,3 @@ def refused(obdsd):
         return line.removeprefix("obdsd: ").removesuffix("\n")
 
     return run
-
-
-@pytest.fixture
-def full_disk(monkeypatch):
-    def fail(descriptor):
-        raise OSError(28, os.strerror(28))
-
-    monkeypatch.setattr(os, "fsync", fail)

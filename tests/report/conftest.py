@@ -59,7 +59,8 @@ def opened(browser, tmp_path_factory):
         if before:
             page.add_init_script(before)
         page.goto(file.as_uri())
-        page.wait_for_selector("html[data-ready=yes], #trouble:not([hidden])", state="attached")
+        if settings.get("java_script_enabled", True):
+            page.wait_for_selector("html[data-ready=yes], #trouble:not([hidden])", state="attached")
         return page
 
     yield open_page

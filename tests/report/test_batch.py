@@ -63,8 +63,8 @@ def test_the_matrices_are_of_the_runs_own_batch_and_teacher(content):
     expected = [
         ("Teacher's similarities", "similarity", t @ t.T),
         ("Targets of PSD", "targets", PairwiseTargets()(t)),
-        ("Targets of OBD-SD, batch-diffusion(omega=0.3)", "refined", BatchDiffusion(0.3)(t)),
-        ("Control without a graph, mean-mix(omega=0.3)", "refined", MeanMix(0.3)(t)),
+        ("Targets of OBD-SD", "refined", BatchDiffusion(0.3)(t)),
+        ("Control without a graph", "refined", MeanMix(0.3)(t)),
         ("Student's similarities", "similarity", z @ z.T),
     ]
     for matrix, (title, kind, wanted) in zip(run.batch.matrices, expected, strict=True):
@@ -126,14 +126,21 @@ def test_every_teacher_is_named(systems):
 
 
 def test_targets_of_other_kinds_stand_beside_the_paper_s(systems):
-    titles = {name: [matrix.title for matrix in run.batch.matrices if matrix.kind == "refined"] for name, run in systems.items()}
-    usual = ["Targets of OBD-SD, batch-diffusion(omega=0.3)", "Control without a graph, mean-mix(omega=0.3)"]
-    assert titles["ms+bar"] == titles["ms+obd-sd"] == usual
-    assert titles["ms+global"] == [*usual, "Targets of this run, global-diffusion(omega=0.3, neighbours=8)"]
-    assert titles["margin+uniform-mix"] == [*usual, "Targets of this run, uniform-mix(omega=0.3)"]
-    balanced = systems["ms+psd-balanced"].batch.matrices
-    assert balanced[4].title == "Targets of this run, balanced(pairwise)"
-    np.testing.assert_allclose(balanced[4].values, balance(torch.from_numpy(balanced[1].values)).numpy(), atol=1e-5)
+    refined = {name: [matrix for matrix in run.batch.matrices if matrix.kind == "refined"] for name, run in systems.items()}
+    assert [matrix.title for matrix in refined["ms+obd-sd"]] == ["Targets of OBD-SD", "Control without a graph"]
+    assert [matrix.title for matrix in refined["ms+bar"]] == ["Targets of OBD-SD", "Control without a graph"]
+    for matrices in refined.values():
+        assert matrices[0].sentence.endswith("Here: batch-diffusion(omega=0.3).")
+        assert matrices[1].sentence.endswith("Here: mean-mix(omega=0.3).")
+    own = {name: matrices[2].sentence for name, matrices in refined.items() if len(matrices) > 2}
+    assert own == {
+        "ms+global": "What this run was taught: global-diffusion(omega=0.3, neighbours=8).",
+        "proxy-anchor+proxy-diffusion": "What this run was taught: proxy-diffusion(omega=0.3).",
+        "margin+uniform-mix": "What this run was taught: uniform-mix(omega=0.3).",
+        "ms+psd-balanced": "What this run was taught: balanced(pairwise).",
+    }
+    pairwise, balanced = (systems["ms+psd-balanced"].batch.matrices[place].values for place in (1, 4))
+    np.testing.assert_allclose(balanced, balance(torch.from_numpy(pairwise)).numpy(), atol=1e-5)
 
 
 def test_histograms_and_shares_are_of_a_whole(content):

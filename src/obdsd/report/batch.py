@@ -33,7 +33,6 @@ OF_STUDENT = "How similar the trained model finds each pair. It should resemble 
 PAIRWISE = "The teacher's similarities, each row made a distribution (PSD). Every pair is judged on its own."
 DIFFUSED = "The same after diffusion over the batch (OBD-SD): pairs joined through others that both resemble become brighter."
 CONTROL = "Targets softened without looking at the graph. What diffusion shows beyond this comes from the manifold."
-OWN = "What this run was taught."
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -140,13 +139,13 @@ def _matrices(options: TrainOptions, lesson: Lesson, order: Tensor) -> Iterator[
 
     def taught(title: str, kind: Literal["targets", "refined"], sentence: str, targets: Spec) -> Matrix:
         values = TARGETS.build(targets)(teacher, options.temperature)
-        return Matrix(title=title, kind=kind, sentence=sentence, values=values.numpy().astype(np.float32))
+        return Matrix(title=title, kind=kind, sentence=f"{sentence} Here: {targets}.", values=values.numpy().astype(np.float32))
 
     yield Matrix(title="Teacher's similarities", kind="similarity", sentence=OF_TEACHER, values=(teacher @ teacher.T).numpy())
     yield taught("Targets of PSD", "targets", PAIRWISE, pairwise)
-    yield taught(f"Targets of OBD-SD, {diffusion}", "refined", DIFFUSED, diffusion)
-    yield taught(f"Control without a graph, {control}", "refined", CONTROL, control)
+    yield taught("Targets of OBD-SD", "refined", DIFFUSED, diffusion)
+    yield taught("Control without a graph", "refined", CONTROL, control)
     if lesson.targets is not None and own not in (pairwise, diffusion, control):
         values = lesson.targets[order][:, order].numpy()
-        yield Matrix(title=f"Targets of this run, {own}", kind="refined", sentence=OWN, values=values)
+        yield Matrix(title="Targets of this run", kind="refined", sentence=f"What this run was taught: {own}.", values=values)
     yield Matrix(title="Student's similarities", kind="similarity", sentence=OF_STUDENT, values=(student @ student.T).numpy())
