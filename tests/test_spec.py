@@ -44,6 +44,40 @@ def test_what_is_written_is_read_back(spec):
     assert pickle.loads(pickle.dumps(spec)) == spec
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "1",
+        "-1",
+        "0.5",
+        "1e5",
+        "007",
+        "+4",
+        "true",
+        "None",
+        "none",
+        "a b",
+        "a=b",
+        "p(",
+        "]",
+        ",",
+        "it's",
+        '"',
+        "'\"",
+        "\\",
+        "C:\\new",
+        "a\\'",
+        "\n",
+        "ä-ω",
+    ],
+)
+def test_a_text_stays_that_text(text):
+    assert Spec.parse(str(Spec("p", {"a": text}, (text, [text])))).settings == {"a": text}
+    assert Spec.parse(str(Spec("p", {}, (text, [text])))).positional == (text, [text])
+
+
 MARKS = st.text(alphabet="ab1.-+=,()[]\"' \\\n", max_size=30)
 
 
@@ -168,3 +202,5 @@ def test_huge_and_deep_texts_end_in_one_short_line(text, message):
 def test_as_deep_as_allowed_is_read():
     text = "p(" * DEEPEST + "1" + ")" * DEEPEST
     assert str(Spec.parse(text)) == text
+    beside = f"p({', '.join(['[1]'] * 2 * DEEPEST)})"  # brackets that are closed do not count
+    assert str(Spec.parse(beside)) == beside
