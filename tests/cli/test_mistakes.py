@@ -22,7 +22,7 @@ TRAIN = [  # obdsd train glyphs …
     ("more", "'more' is one word too many: obdsd train DATA [options]; the name of an option begins with --"),
     ("--preset ms+obdsd", "preset='ms+obdsd' is not known; did you mean ms+obd-sd?"),
     ("--preset MS+OBD-SD", "preset='MS+OBD-SD' is not known; did you mean ms+obd-sd?"),
-    ("--preset zzz", "preset='zzz' is not known; it is a loss (ms, margin, r-margin, proxy-anchor, proxy-nca, soft-triple, nt-xent), alone"),
+    ("--preset zzz", "preset='zzz' is not known; it is a loss (ms, margin, r-margin, proxy-anchor, proxy-nca, soft-triple, nt-xent)"),
     ("--loss marign", "loss=marign is not known; did you mean margin?"),
     ("--loss margin(bta=1)", "loss=margin(bta=1): margin has no setting 'bta'; did you mean beta?"),
     ("--loss margin(beta=x)", "loss=margin(beta=x): beta=x must be a number"),

@@ -47,7 +47,8 @@ def flags_of(command: str, module: ModuleType, words: Sequence[str]) -> dict[str
     except argparse.ArgumentError as mistake:  # of one kind here: a flag with a value too many, or without one
         raise InputError(_value_rule(actions[str(mistake.argument_name).partition("/")[0]])) from mistake
     if "help" in found:
-        return parser.print_help()
+        parser.print_help()
+        return None
     for flag, word in itertools.pairwise(words):
         if flag in switches and (word in left or word.lower() in YES_OR_NO):
             raise InputError(_value_rule(actions[flag]))

@@ -69,7 +69,7 @@ class Ranks:
 
     def rows(self, z: Tensor) -> Tensor:
         """All ranks' rows, with their gradient, in the order of the global batch."""
-        return z if self.size == 1 else torch.cat(all_gather(z))
+        return z if self.size == 1 else torch.cat(all_gather(z))  # type: ignore[no-untyped-call]
 
     def all(self, values: Tensor) -> Tensor:
         """The same without gradient."""
