@@ -97,7 +97,15 @@ def test_killed_at_random_moments(features, tmp_path, whole, system):
 
 def test_killed_with_images_and_loader_processes(pictures, tmp_path):
     """Other processes load the images: the numbers stay the same."""
-    images = {"backbone": "tiny-conv", "batchnorm": "train", "crop": 0.7, "test_every": 0, "batch_size": 6, "val_fraction": 0.4, "evaluate_every": 3}
+    images = {
+        "backbone": "tiny-conv",
+        "batchnorm": "train",
+        "crop": 0.7,
+        "test_every": 0,
+        "batch_size": 6,
+        "val_fraction": 0.4,
+        "evaluate_every": 3,
+    }
     trainings = {workers: long_training(pictures, tmp_path / str(workers), **images, workers=workers) for workers in (0, 2)}
     whole = trainings[0].replace(out=str(tmp_path / "whole"))
     to_the_end(whole)

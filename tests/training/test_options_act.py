@@ -34,7 +34,14 @@ PLAIN = [
     {"loss": "multi-similarity(alpha=5.0)"},
 ]
 TEACHING = [{"weight": 70.0}, {"temperature": 0.5}, {"ramp": "constant"}, {"omega": 0.9}, {"teacher": "memory"}]
-IMAGES = [{"crop": 1.0}, {"flip": False}, {"pooling": "avg+max"}, {"size": 24}, {"batchnorm": "frozen"}, {"supervision": "none", "per_class": 2}]
+IMAGES = [
+    {"crop": 1.0},
+    {"flip": False},
+    {"pooling": "avg+max"},
+    {"size": 24},
+    {"batchnorm": "frozen"},
+    {"supervision": "none", "per_class": 2},
+]
 
 
 def changed(trainer, other) -> bool:
@@ -100,7 +107,9 @@ def test_the_head_alone_moves_first(image_options):
     start = {name: value.clone() for name, value in trainer_of(chosen).model.named_parameters()}
     moved = {name for name, value in few_steps(chosen, epoch=0)[0].model.named_parameters() if not torch.equal(value, start[name])}
     assert moved == {"head.weight", "head.bias"}
-    assert {name for name, value in few_steps(chosen, epoch=1)[0].model.named_parameters() if not torch.equal(value, start[name])} == {*start}
+    assert {name for name, value in few_steps(chosen, epoch=1)[0].model.named_parameters() if not torch.equal(value, start[name])} == {
+        *start
+    }
 
 
 def test_learning_rates_rise_from_nothing_over_the_warm_up(options, monkeypatch):
@@ -120,7 +129,12 @@ def test_fewer_batches_an_epoch(options):
 
 def test_evaluations_come_as_often_as_asked_for(finished):
     record = finished("ms", epochs=4, evaluate_every=2, test_every=3, val_fraction=0.3)
-    assert [("validation" in line, "test" in line) for line in record.metrics] == [(False, False), (True, False), (False, True), (True, False)]
+    assert [("validation" in line, "test" in line) for line in record.metrics] == [
+        (False, False),
+        (True, False),
+        (False, True),
+        (True, False),
+    ]
 
 
 def test_a_logger_gets_every_line(options, monkeypatch):
@@ -137,7 +151,11 @@ def test_a_logger_gets_every_line(options, monkeypatch):
 def test_loggers_are_lightnings_and_write_into_the_run(tmp_path, monkeypatch):
     """None of the three packages is needed to develop: Lightning's classes stand in."""
     made = {}
-    for module, name in (("fabric.loggers.tensorboard", "TensorBoardLogger"), ("pytorch.loggers", "WandbLogger"), ("pytorch.loggers", "MLFlowLogger")):
+    for module, name in (
+        ("fabric.loggers.tensorboard", "TensorBoardLogger"),
+        ("pytorch.loggers", "WandbLogger"),
+        ("pytorch.loggers", "MLFlowLogger"),
+    ):
         home = sys.modules.get(f"lightning.{module}") or SimpleNamespace()
         monkeypatch.setitem(sys.modules, f"lightning.{module}", home)
         monkeypatch.setattr(home, name, lambda *given, _name=name, **named: made.update({_name: (given, named)}), raising=False)

@@ -161,7 +161,9 @@ def wait_until(happened, process, seconds=120):
 def test_a_lost_process_ends_the_others_and_the_run_goes_on_with_any_number(features, tmp_path):
     """One of two is killed; later both are asked to end; then one process finishes what two began."""
     epochs = 40
-    options = preset("ms+obd-sd", features, **{**TWO, "epochs": epochs, "checkpoint_steps": 2, "report": False, "out": str(tmp_path / "run")})
+    options = preset(
+        "ms+obd-sd", features, **{**TWO, "epochs": epochs, "checkpoint_steps": 2, "report": False, "out": str(tmp_path / "run")}
+    )
     last, words = tmp_path / "run" / "checkpoints" / "last.pt", ["-m", "obdsd", *command(tmp_path, options)]
     with torchrun(*words) as process:
         wait_until(last.exists, process)

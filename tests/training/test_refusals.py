@@ -13,7 +13,10 @@ from tests.training.reading import trainer_of
 BAD = [
     ({"device": "cuda"}, "device='cuda' cannot be used"),
     ({"precision": "16"}, "precision=16 needs a GPU, device=cpu has none; use bf16"),
-    ({"loss": "pml(TripletMarginLos)"}, r"^loss=pml\(TripletMarginLos\): TripletMarginLos is not in pytorch-metric-learning's losses; did you mean TripletMarginLoss\?"),
+    (
+        {"loss": "pml(TripletMarginLos)"},
+        r"^loss=pml\(TripletMarginLos\): TripletMarginLos is not in pytorch-metric-learning's losses; did you mean TripletMarginLoss\?",
+    ),
     ({"loss": "pml(CrossBatchMemory)"}, "CrossBatchMemory .*missing"),
     ({"backbone": "tiny-conv"}, "backbone=tiny-conv does not take embeddings; use backbone=features"),
     ({"batch_size": 112}, "batch_size=112 needs 56 classes × 2, but 12 classes have 2 images or more"),

@@ -33,7 +33,9 @@ def test_what_a_run_leaves(finished, features):
     rows = embed(record.model(), test)
     assert written["scores"] == evaluate(rows, np.asarray(test.class_names)[test.labels]).as_dict() == record.scores
     assert (record.epoch, record.last_epoch, record.chosen_by) == (1, 1, "last epoch")
-    assert np.average(record.per_class["recall@1"], weights=record.per_class["queries"]) == pytest.approx(record.scores["recall@1"], abs=1e-5)
+    assert np.average(record.per_class["recall@1"], weights=record.per_class["queries"]) == pytest.approx(
+        record.scores["recall@1"], abs=1e-5
+    )
     first, second = lines(record.folder)
     assert "test" not in first
     assert second["test"] == {**record.scores, "nmi": None, "ami": None}

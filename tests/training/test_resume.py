@@ -172,7 +172,7 @@ def test_a_folder_in_use_or_finished_is_refused_before_a_model_is_made(finished,
     monkeypatch.setattr(Trainer, "__init__", lambda *_: pytest.fail("a model was made"))
     with pytest.raises(InputError, match="holds a run already; add --resume to go on with it, or choose another folder"):
         train(chosen, show=False)
-    with pytest.raises(InputError, match="is finished; nothing is left to resume, see result.json there"):
+    with pytest.raises(InputError, match=r"is finished; nothing is left to resume, see result\.json there"):
         train(chosen.replace(resume=True), show=False)
     assert (Path(chosen.out) / "result.json").read_bytes() == before
     with run_folder.RunFolder(Path(chosen.out)) as held:
@@ -263,5 +263,7 @@ def test_a_full_disk_keeps_the_last_epoch(options, monkeypatch):
 def test_a_line_that_finds_no_room_is_one_line(options, monkeypatch):
     sync, calls = os.fsync, count(1)
     monkeypatch.setattr(os, "fsync", lambda file: sync(file) if next(calls) != 3 else (_ for _ in ()).throw(OSError(28, os.strerror(28))))
-    with pytest.raises(InputError, match=r"metrics.jsonl: cannot be written \(No space left on device\); make room, then go on with --resume"):
+    with pytest.raises(
+        InputError, match=r"metrics.jsonl: cannot be written \(No space left on device\); make room, then go on with --resume"
+    ):
         train(options(epochs=1), show=False)

@@ -38,7 +38,10 @@ def test_what_a_loss_draws_depends_on_the_place_alone(options):
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
-        ("pml(TripletMarginLoss, miner=EmbeddingsAlreadyPackagedAsTriplets)", "epoch 0, step 0: TripletMarginLoss of .*: AssertionError; stopped"),
+        (
+            "pml(TripletMarginLoss, miner=EmbeddingsAlreadyPackagedAsTriplets)",
+            "epoch 0, step 0: TripletMarginLoss of .*: AssertionError; stopped",
+        ),
         ("pml(VICRegLoss)", "epoch 0, step 0: .* not supported for this loss function; stopped before the update.*failure.json$"),
     ],
 )
