@@ -30,6 +30,10 @@ class Setting:
     sentence: str
 
 
+class PartError(InputError):
+    """A part that cannot be built; the message begins with its name."""
+
+
 class Table:
     """The parts of one kind.
 
@@ -128,8 +132,10 @@ class Table:
             settings[self.kind] = self.build(settings[self.kind], **context)
         try:
             return build(**{name: value for name, value in context.items() if name in wanted}, **settings)
+        except PartError:  # of a part inside this one: it is named already
+            raise
         except InputError as fault:
-            raise InputError(f"{self.kind}={spec}: {fault}") from fault
+            raise PartError(f"{self.kind}={spec}: {fault}") from fault
 
 
 def suggestion(name: object, known: Collection[str], otherwise: str = "") -> str:

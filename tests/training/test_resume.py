@@ -172,7 +172,7 @@ def test_a_folder_in_use_or_finished_is_refused_before_a_model_is_made(finished,
     monkeypatch.setattr(Trainer, "__init__", lambda *_: pytest.fail("a model was made"))
     with pytest.raises(InputError, match="holds a run already; add --resume to go on with it, or choose another folder"):
         train(chosen, show=False)
-    with pytest.raises(InputError, match="is finished; nothing is left to resume, see result.json there"):
+    with pytest.raises(InputError, match=r"is finished; nothing is left to resume, see result\.json there"):
         train(chosen.replace(resume=True), show=False)
     assert (Path(chosen.out) / "result.json").read_bytes() == before
     with run_folder.RunFolder(Path(chosen.out)) as held:

@@ -52,8 +52,7 @@ if __name__ == "__main__":
     plan, out = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[1]).parent
     for number, (name, options) in enumerate(plan["steps"]):
         torch.save(one_step(name, options), out / f"{number}-rank-{torch.distributed.get_rank()}.pt")
-    for words in plan["commands"]:
-        code = main(words)
-        (out / f"code-{len(words)}-rank-{torch.distributed.get_rank()}").write_text(str(code))
+    for number, words in enumerate(plan["commands"]):
+        (out / f"code-{number}-rank-{torch.distributed.get_rank()}").write_text(str(main(words)))
     for step, name, options in plan["stopped"]:
         stopped_and_resumed(preset(name, **options), step)
