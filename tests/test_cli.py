@@ -117,7 +117,7 @@ MISTAKES = [
     ("info -f json", "-f is no option of obdsd info; add --help to see what there is"),
     ("info --format xml", "format=xml must be one of table, json"),
     ("info --format", "--format needs a value: --format table|json"),
-    ("info extra", "'extra' is one word too many: obdsd info [options]; the name of an option begins with --"),
+    ("info extra", "'extra' is one word too many: obdsd info [options]; the name of an option begins with --"),  # noqa: E501
     ("info --debug=yes", "--debug takes no value; --debug turns it on"),
     ("parts losss", "kind=losss is not known; did you mean loss?"),
     ("data chek glyphs", "action=chek must be one of check; did you mean check?"),
@@ -129,7 +129,7 @@ MISTAKES = [
     ("embed model glyphs", "out must be given: obdsd embed MODEL DATA --out TEXT [options]"),
     ("report", "runs must be given: obdsd report RUNS [RUNS …] [options]"),
     ("report a --out x b", "out='x' must end in .html; rename it"),
-    ("evaluate a --ks 1 b --seed 0 c", "'c' is one word too many: obdsd evaluate MODEL [DATA] [options]; the name of an option begins with --"),
+    ("evaluate a --ks 1 b --seed 0 c", "'c' is one word too many: obdsd evaluate MODEL [DATA] [options]; the name of an option begins with --"),  # noqa: E501
 ]  # fmt: skip
 
 

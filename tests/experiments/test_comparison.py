@@ -157,7 +157,7 @@ def test_a_finished_comparison_is_read_again(finished, tmp_path):
     write_tables(comparison, out)
     runs, again = read_comparison(out)
     assert again == comparison
-    assert {name: [record.options.seed for record in records] for name, records in runs.items()} == dict.fromkeys(runs, [*SEEDS])
+    assert {name: [record.options.seed for record in records] for name, records in runs.items()} == {name: [*SEEDS] for name in runs}
     (tmp_path / "comparison.json").write_text('{"lines": 3}')
     with pytest.raises(InputError, match=r"comparison.json: is no comparison of obdsd; give the folder of a finished obdsd compare"):
         read_comparison(tmp_path)
