@@ -117,7 +117,7 @@ MISTAKES = [
     ("info -f json", "-f is no option of obdsd info; add --help to see what there is"),
     ("info --format xml", "format=xml must be one of table, json"),
     ("info --format", "--format needs a value: --format table|json"),
-    ("info extra", "'extra' is one word too many: obdsd info [options]; the name of an option begins with --"),  # noqa: E501
+    ("info extra", "'extra' is one word too many: obdsd info [options]; the name of an option begins with --"),
     ("info --debug=yes", "--debug takes no value; --debug turns it on"),
     ("parts losss", "kind=losss is not known; did you mean loss?"),
     ("data chek glyphs", "action=chek must be one of check; did you mean check?"),
