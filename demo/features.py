@@ -17,7 +17,7 @@ def features() -> str:
     file = FOLDER / "features.npz"
     if not file.exists():
         print(f"1. features of 7,840 letters by tf_efficientnet_lite0 at {SIZE} px (a minute or so)", flush=True)
-        Embedder("tf_efficientnet_lite0", weights="offline", head="none", size=SIZE).save(FOLDER / "backbone")
+        Embedder("tf_efficientnet_lite0", pretrained="offline", head="none", size=SIZE).save(FOLDER / "backbone")
         if cli.main(["embed", str(FOLDER / "backbone"), "glyphs", "--out", str(file), "--batch-size", "64"]):
             raise SystemExit("the features could not be computed")
     return os.path.relpath(file)

@@ -21,7 +21,7 @@ def main() -> None:
     data = features()
     print("2. five rows × three seeds: a linear head for letters of scripts that it never saw", flush=True)
     runs = str(FOLDER / "runs")
-    if cli.main(["compare", data, "--rows", str(ROWS), "--seeds", "3", "--jobs", "2", "--out", runs, "--report", "false"]):
+    if cli.main(["compare", data, "--rows", str(ROWS), "--seeds", "3", "--jobs", "2", "--out", runs, "--no-report"]):
         raise SystemExit("the comparison stopped; make demo goes on from there")
     print("\n3. retrieval with a trained model: letters, and the five nearest of the other 4,479 (right ones marked ✓)")
     retrieve(data, FOLDER / "runs" / SHOWN / "seed-0" / "model")

@@ -10,42 +10,60 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what `__getattr__` below resolves, for type checkers and editors
     from obdsd import objectives as objectives
+    from obdsd.catalogue import register as register
     from obdsd.errors import InputError as InputError
+    from obdsd.evaluation.metrics import Metric as Metric
+    from obdsd.evaluation.metrics import register_metric as register_metric
     from obdsd.method.diffusion import diffuse as diffuse
     from obdsd.method.diffusion import softmax_transition as softmax_transition
     from obdsd.method.diffusion import symmetric_transition as symmetric_transition
     from obdsd.method.distillation import SelfDistillation as SelfDistillation
     from obdsd.method.global_diffusion import GlobalDiffusion as GlobalDiffusion
     from obdsd.method.proxy_diffusion import ProxyDiffusion as ProxyDiffusion
+    from obdsd.method.targets import Balanced as Balanced
     from obdsd.method.targets import BatchDiffusion as BatchDiffusion
     from obdsd.method.targets import MeanMix as MeanMix
     from obdsd.method.targets import PairwiseTargets as PairwiseTargets
+    from obdsd.method.targets import Targets as Targets
     from obdsd.method.targets import UniformMix as UniformMix
+    from obdsd.method.teachers import BornAgainTeacher as BornAgainTeacher
     from obdsd.method.teachers import EMATeacher as EMATeacher
     from obdsd.method.teachers import FrozenTeacher as FrozenTeacher
     from obdsd.method.teachers import MemoryTeacher as MemoryTeacher
     from obdsd.method.teachers import PreviousEpochTeacher as PreviousEpochTeacher
+    from obdsd.method.teachers import Teacher as Teacher
     from obdsd.method.teachers import TeacherBatch as TeacherBatch
+    from obdsd.objectives.objective import Objective as Objective
+    from obdsd.objectives.system import System as System
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "register": "catalogue",
     "InputError": "errors",
+    "Metric": "evaluation.metrics",
+    "register_metric": "evaluation.metrics",
     "diffuse": "method.diffusion",
     "softmax_transition": "method.diffusion",
     "symmetric_transition": "method.diffusion",
     "SelfDistillation": "method.distillation",
     "GlobalDiffusion": "method.global_diffusion",
     "ProxyDiffusion": "method.proxy_diffusion",
+    "Balanced": "method.targets",
     "BatchDiffusion": "method.targets",
     "MeanMix": "method.targets",
     "PairwiseTargets": "method.targets",
+    "Targets": "method.targets",
     "UniformMix": "method.targets",
+    "BornAgainTeacher": "method.teachers",
     "EMATeacher": "method.teachers",
     "FrozenTeacher": "method.teachers",
     "MemoryTeacher": "method.teachers",
     "PreviousEpochTeacher": "method.teachers",
+    "Teacher": "method.teachers",
     "TeacherBatch": "method.teachers",
+    "Objective": "objectives.objective",
+    "System": "objectives.system",
 }
 _ROOMS = ("objectives",)
 

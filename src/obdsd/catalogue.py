@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from obdsd.errors import InputError
@@ -64,21 +66,37 @@ DATA = Table(
         "embeddings": "obdsd.data.embeddings:embeddings",
         "glyphs": "obdsd.data.glyphs:glyphs",
     },
-    context=("path", "seed", "test_fraction", "allow_incomplete"),
+    context=("path", "seed", "test_fraction", "allow_incomplete", "cache"),  # the last only in Python
 )
 TABLES = {table.kind: table for table in (LOSSES, TEACHERS, TARGETS, SYSTEMS, DATA)}
+OUTSIDE: set[str] = set()
+"""Modules that registered something from outside the package: a process that is started must import them, too."""
 
 
 def register(kind: str, name: str, build: Callable[..., Any]) -> None:
     """Add a part of your own: a loss, teacher, targets, system or data set. From then on its name works everywhere.
 
     Args:
-        kind: `loss`, `teacher`, `targets`, `system` or `data`. (A metric: `obdsd.evaluation.register_metric`.)
+        kind: `loss`, `teacher`, `targets`, `system` or `data`. (A metric: `obdsd.register_metric`.)
         name: What it is called in options and on the command line.
         build: A function or class. What the training knows is passed to its arguments of these names: to a loss `num_classes`, `dim`
             and `seed`; to a teacher `model`, `num_samples` and `dim`; to a system `model`, `make_loss`, `teacher`, `distill` and
-            `seed`; to a data set `path`, `seed`, `test_fraction` and `allow_incomplete`. All other arguments are its settings.
+            `seed`; to a data set `path`, `seed`, `test_fraction` and `allow_incomplete`. All other arguments are its settings; a data
+            set has none.
     """
     if kind not in TABLES:
         raise InputError(f"kind={kind} is not known; {suggestion(kind, TABLES)}")
     TABLES[kind].register(name, build)
+    remember_caller()
+
+
+def remember_caller() -> None:
+    """Note which module outside the package registers something. (The parts themselves may come from yet another one.)"""
+    frame = sys._getframe(1)
+    while frame.f_back and _module(frame).partition(".")[0] in ("obdsd", "jaxtyping"):  # the latter may check types between
+        frame = frame.f_back
+    OUTSIDE.add(_module(frame))
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "__main__"))

@@ -61,9 +61,13 @@ def read_mapping(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        content = json.loads(path.read_bytes()) if path.suffix == ".json" else yaml.safe_load(path.read_bytes())
+        text = path.read_bytes().decode()
+        content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except yaml.MarkedYAMLError as damage:
+        line = f" in line {damage.problem_mark.line + 1}" if damage.problem_mark else ""
+        raise InputError(f"{path}: is no YAML ({damage.problem}{line}); mend or restore it") from damage
     except (yaml.YAMLError, ValueError, OSError) as damage:
-        raise InputError(f"{path}: cannot be read ({' '.join(str(damage).split())[:120]}); restore it") from damage
+        raise InputError(f"{path}: cannot be read ({' '.join(str(damage).split())[:120]}); mend or restore it") from damage
     if not isinstance(content, dict):
-        raise InputError(f"{path}: must hold named fields; restore it")
-    return content
+        raise InputError(f"{path}: must hold named fields, as epochs: 3; mend or restore it")
+    return {str(name): value for name, value in content.items()}

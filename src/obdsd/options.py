@@ -65,8 +65,8 @@ def check_limits(options: Any) -> None:
 
 def _limits(low: float | None, above: float | None, below: float | None) -> str:
     if below is not None:
-        return f"from {low:g} to less than {below:g}" if low is not None else f"more than {above:g} and less than {below:g}"
-    return f"{low:g} or more" if low is not None else "a number above 0" if above == 0 else "finite"
+        return f"from {low:.10g} to less than {below:.10g}" if low is not None else f"more than {above:.10g} and less than {below:.10g}"
+    return f"{low:g} or more" if low is not None else f"a number above {above:g}" if above is not None else "finite"
 
 
 def _shown(value: Any) -> str:
@@ -84,8 +84,16 @@ def converted(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
     hints = hints_of(kind)
     for name in given:
         if name not in hints:
-            raise InputError(f"{name}={given[name]!r} is no option here; {suggestion(name, hints)}")
-    return {name: Spec.parse(value) if hints[name] is Spec else convert(name, hints[name], value) for name, value in given.items()}
+            raise InputError(f"{name}={given[name]!r} is no option here; {suggestion(name, hints, 'see --help for what there is')}")
+    return {name: part(name, value) if hints[name] is Spec else convert(name, hints[name], value) for name, value in given.items()}
+
+
+def part(name: str, value: Any) -> Spec:
+    """The part that an option names."""
+    try:
+        return Spec.parse(value)
+    except InputError as fault:
+        raise InputError(f"{name}: {fault}") from fault
 
 
 def as_dict(options: Any) -> dict[str, Any]:
@@ -129,7 +137,7 @@ class TrainOptions:
     preset: str = option(
         "ms+obd-sd", "Settings by name: a loss (ms, margin, proxy-anchor, …), alone or with a method (+psd, +obd-sd, +bar, …).", MAIN
     )
-    loss: Spec = option("multi-similarity", "The base loss, with its settings: margin(beta=0.6).", MAIN)
+    loss: Spec = option("multi-similarity", 'The base loss, with its settings in quotes: "margin(beta=0.6)".', MAIN)
     teacher: Spec = option("previous-epoch", "Who teaches; previous-epoch is PSD and OBD-SD, none is the plain loss.", MAIN)
     targets: Spec = option(
         "batch-diffusion(omega=0.3)", "What is taught; pairwise is PSD, batch-diffusion is OBD-SD.", MAIN, idle=_if_nobody_teaches
@@ -149,7 +157,7 @@ class TrainOptions:
     )
 
     split_seed: int = option(0, "Splits the classes where the data give no split.", DATA, at_least=0, below=LARGEST)
-    test_fraction: float = option(0.5, "Share of the classes that test where the data give no split.", DATA)
+    test_fraction: float = option(0.5, "Share of the classes that are test classes where the data give no split.", DATA)
     allow_incomplete: bool = option(False, "Accept a benchmark with missing classes or files.", DATA)
     supervision: Literal["labels", "none"] = option(
         "labels", "What makes two images alike: their labels, or with none being two views of one image.", DATA
@@ -234,9 +242,12 @@ class TrainOptions:
     report: bool = option(True, "Write report.html into the folder at the end.", RUNNING, scope="command")
 
     def __post_init__(self) -> None:
+        for name, value in converted(TrainOptions, vars(self)).items():
+            object.__setattr__(self, name, value)
         for name, table in (("loss", LOSSES), ("teacher", TEACHERS), ("targets", TARGETS), ("system", SYSTEMS)):
             object.__setattr__(self, name, table.checked(getattr(self, name)))
         check_limits(self)
+        _require(bool(self.ks), self, "ks", "must hold a number; try 1,2,4,8")
         object.__setattr__(self, "ks", tuple(sorted({1, *self.ks})))
         if self.crop > 1:
             raise InputError(f"crop={self.crop} must be 1 or less; 1 keeps the whole image")
@@ -254,7 +265,7 @@ class TrainOptions:
         _require(self.head_init == "random" or self.head == "linear", self, "head_init", f"needs head=linear, not {self.head}")
         noisy = self.supervision == "none" and self.label_noise
         _require(not noisy, self, "label_noise", "has no labels to spoil without supervision; leave it out")
-        taught = self.distils and self.preset != "" and "+" not in self.preset
+        taught = self.teacher.name != "none" and self.preset != "" and "+" not in self.preset
         remedy = f'from Python use obdsd.presets.preset("{self.preset}", data); with a teacher name a preset such as {self.preset}+psd'
         _require(not taught, self, "preset", f"is the plain loss, but teacher={self.teacher} would teach; {remedy}")
         _ = self.fold

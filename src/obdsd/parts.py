@@ -46,7 +46,7 @@ class Table:
     def __init__(self, kind: str, homes: Mapping[str, str], context: Collection[str] = ()) -> None:
         self.kind, self.context = kind, tuple(context)
         self._homes: dict[str, str | Callable[..., Any]] = dict(homes)
-        self.from_outside: dict[str, str] = {}  # name → the module that registered it
+        self._settings: dict[str, dict[str, Setting]] = {}  # of the parts that were looked at
 
     @property
     def names(self) -> list[str]:
@@ -56,10 +56,9 @@ class Table:
         """Add a part from outside the package."""
         if name in self._homes:
             raise InputError(f"{self.kind}={name} is taken; register it by another name")
-        if not re.fullmatch(r"[A-Za-z][\w-]*", name):
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
             raise InputError(f"{self.kind}={name!r} must be letters, digits and dashes; rename it")
         self._homes[name] = build
-        self.from_outside[name] = build.__module__
 
     def find(self, name: str) -> Callable[..., Any]:
         """What builds the part of this name."""
@@ -77,38 +76,36 @@ class Table:
     def settings(self, name: str) -> dict[str, Setting]:
         """The part's own settings, in the order of its signature."""
         build = self.find(name)
-        sentences = _sentences(build)
-        hints = typing.get_type_hints(build.__init__ if inspect.isclass(build) else build)
-        return {
-            key: Setting(
-                name=key,
-                type=hints.get(key, Any),
-                default=MISSING if parameter.default is inspect.Parameter.empty else parameter.default,
-                sentence=sentences.get(key, ""),
-            )
-            for key, parameter in inspect.signature(build).parameters.items()
-            if key not in self.context and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-        }
+        if name not in self._settings:
+            self._settings[name] = _settings_of(build, self.context)
+        return self._settings[name]
 
     def summary(self, name: str) -> str:
         """The first sentence of the part's docstring."""
         return (inspect.getdoc(self.find(name)) or "").partition("\n")[0]
 
-    def checked(self, text: str | Spec) -> Spec:
+    def checked(self, text: Any) -> Spec:
         """The canonical form: every setting known, named and of its type; those at their default left out."""
         spec = Spec.parse(text)
         settings = self._given(spec)
-        inner = [name for name, value in list(settings.items())[:1] if isinstance(value, Spec)]  # balanced(pairwise)
+        inner = [name for name in list(self.settings(spec.name))[:1] if isinstance(settings.get(name), Spec)]  # balanced(pairwise)
         return Spec(spec.name, settings, tuple(settings.pop(name) for name in inner))
 
-    def _given(self, spec: Spec) -> dict[str, Any]:
-        """The settings that differ from their defaults, in the order of the signature."""
+    def named(self, spec: Spec) -> dict[str, Any]:
+        """The values as they were given, all by the names of their settings."""
         known = self.settings(spec.name)
         if len(spec.positional) > len(known):
-            raise InputError(f"{self.kind}={spec} has more values than {spec.name} has settings ({', '.join(known) or 'none'}); name them")
+            raise InputError(
+                f"{self.kind}={spec} has more values than {spec.name} has settings ({', '.join(known) or 'none'}); leave some out"
+            )
         given = {**dict(zip(known, spec.positional, strict=False)), **spec.settings}
         if len(given) < len(spec.positional) + len(spec.settings):
             raise InputError(f"{self.kind}={spec} gives a setting twice; give it once")
+        return given
+
+    def _given(self, spec: Spec) -> dict[str, Any]:
+        """The settings that differ from their defaults, in the order of the signature."""
+        known, given = self.settings(spec.name), self.named(spec)
         for name in given:
             if name not in known:
                 remedy = suggestion(name, known) if known else "leave it out"
@@ -126,7 +123,7 @@ class Table:
             return self.checked(value)
         return convert(where, setting.type, value)
 
-    def build(self, text: str | Spec, **context: Any) -> Any:
+    def build(self, text: Any, **context: Any) -> Any:
         """The part, made with its settings and with what it asks for of the context."""
         spec = Spec.parse(text)
         settings, build = self._given(spec), self.find(spec.name)
@@ -141,10 +138,24 @@ class Table:
             raise PartError(f"{self.kind}={spec}: {fault}") from fault
 
 
-def suggestion(name: str, known: Collection[str]) -> str:
-    """What a mistyped name was meant to be, or all that there is."""
-    close = difflib.get_close_matches(name.lower(), known, n=1)
-    return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+def suggestion(name: object, known: Collection[str], otherwise: str = "") -> str:
+    """What a mistyped name was meant to be; if it is like none, what there is."""
+    close = difflib.get_close_matches(str(name).lower(), known, n=1)
+    return f"did you mean {close[0]}?" if close else otherwise or f"there are {', '.join(known)}"
+
+
+def _settings_of(build: Callable[..., Any], context: Collection[str]) -> dict[str, Setting]:
+    sentences = _sentences(build)
+    return {
+        name: Setting(
+            name=name,
+            type=Any if parameter.annotation is parameter.empty else parameter.annotation,
+            default=MISSING if parameter.default is parameter.empty else parameter.default,
+            sentence=sentences.get(name, ""),
+        )
+        for name, parameter in inspect.signature(build, eval_str=True).parameters.items()
+        if name not in context and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    }
 
 
 def _sentences(build: Callable[..., Any]) -> dict[str, str]:

@@ -6,13 +6,13 @@ A preset is a loss (`ms`), or a loss and a method (`ms+obd-sd`). A data set brin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from obdsd.catalogue import DATA, TARGETS
+from obdsd.convert import convert
 from obdsd.data import data_kind
 from obdsd.errors import InputError
-from obdsd.options import TrainOptions, as_dict, converted, why_idle
+from obdsd.options import TrainOptions, as_dict, converted, part, why_idle
 from obdsd.parts import suggestion
 from obdsd.spec import Spec
 
@@ -28,6 +28,9 @@ LOSSES: dict[str, dict[str, Any]] = {
 PREVIOUS = {"teacher": "previous-epoch"}
 BORN_AGAIN = {"teacher": "born-again", "ramp": "constant", "weight": 100.0}
 HEADS = {"teacher": "none", "ramp": "constant", "weight": 50.0, "targets": "pairwise"}
+DSD = "s2sd(widths=[2048], pooling={heads_pooling})"
+MSD = "s2sd(pooling={heads_pooling})"
+MSDF = "s2sd(pooling={heads_pooling}, feature_weight={feature_weight})"
 WALK = {"targets": "batch-diffusion(omega={omega})"}
 METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
     "": {"teacher": "none"},
@@ -41,19 +44,19 @@ METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
     "uniform-mix": {**PREVIOUS, "targets": "uniform-mix(omega={omega})"},
     "bar": {**BORN_AGAIN, "targets": "pairwise"},
     "bar+obdp": {**BORN_AGAIN, **WALK},
-    "s2sd-dsd": {**HEADS, "system": "s2sd(widths=[2048], pooling={pooling})"},
-    "s2sd-msd": {**HEADS, "system": "s2sd(pooling={pooling})"},
-    "s2sd-msdf": {**HEADS, "system": "s2sd(pooling={pooling}, feature_weight={feature_weight})"},
-    "s2sd-dsd+obdp": {**HEADS, **WALK, "system": "s2sd(widths=[2048], pooling={pooling})"},
-    "s2sd-msd+obdp": {**HEADS, **WALK, "system": "s2sd(pooling={pooling})"},
-    "s2sd-msdf+obdp": {**HEADS, **WALK, "system": "s2sd(pooling={pooling}, feature_weight={feature_weight})"},
+    "s2sd-dsd": {**HEADS, "system": DSD},
+    "s2sd-msd": {**HEADS, "system": MSD},
+    "s2sd-msdf": {**HEADS, "system": MSDF},
+    "s2sd-dsd+obdp": {**HEADS, **WALK, "system": DSD},
+    "s2sd-msd+obdp": {**HEADS, **WALK, "system": MSD},
+    "s2sd-msdf+obdp": {**HEADS, **WALK, "system": MSDF},
     "global": {**PREVIOUS, "targets": "global-diffusion(omega={omega})"},
     "proxy-diffusion": {**PREVIOUS, "targets": "proxy-diffusion(omega={omega})"},
 }
 """`mean-mix` and `uniform-mix` are controls: what the walk does without its graph. The third, a flatter teacher, is
 `--targets "pairwise(scale=0.7)"`."""
 
-CONSTANTS: dict[str, Any] = {"omega": 0.3, "walk_temperature": 1.0, "pooling": "avg+max", "feature_weight": 50.0}
+CONSTANTS: dict[str, Any] = {"omega": 0.3, "walk_temperature": 1.0, "heads_pooling": "avg+max", "feature_weight": 50.0}
 """What a data set may set for the parts of a method; the paper's for CUB-200-2011."""
 
 METHODS_ON_DATA: dict[tuple[str, str], dict[str, Any]] = {  # where a method's own setting depends on the data
@@ -88,26 +91,37 @@ def resolve(given: Mapping[str, Any]) -> TrainOptions:
     return options
 
 
+def beyond_preset(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a run's configuration what its preset does not say, so that another preset or other data bring their own settings."""
+    if not {"data", "preset"} <= config.keys():
+        return dict(config)
+    usual = as_dict(preset(config["preset"], config["data"]))
+    return {name: value for name, value in config.items() if name in ("data", "preset") or name not in usual or value != usual[name]}
+
+
 def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str, str]]:
     """All options, and what was given but does nothing beside the others, with the reason."""
-    kind, name = data_kind(given["data"]), str(given.get("preset", TrainOptions.preset))
-    own = dict(getattr(DATA.find(kind), "training_defaults", {})) if kind in DATA.names else {}
-    constants = {**CONSTANTS, **{key: own.pop(key) for key in CONSTANTS if key in own}}
-    settings = {**own, **_method_settings(name, kind, constants)}
+    kind, name = data_kind(convert("data", str, given["data"])), str(given.get("preset", TrainOptions.preset))
+    of_data = dict(getattr(DATA.find(kind), "training_defaults", {}))
+    constants = {**CONSTANTS, **{key: of_data.pop(key) for key in CONSTANTS if key in of_data}}
+    settings = {**of_data, **_method_settings(name, kind, constants), "data": given["data"], "preset": name}
     if given.get("head", "linear") != "linear":
         settings.pop("head_init", None)  # no other head can begin as a projection
     wanted = {**settings, **given}
-    asked = wanted.pop("omega", None)
+    omega = wanted.pop("omega", None)
     if "targets" in wanted:
-        wanted["targets"] = _with_omega(Spec.parse(wanted["targets"]), asked, constants["omega"])
-    options = TrainOptions(**converted(TrainOptions, wanted))
-    usual = {**as_dict(TrainOptions(options.data)), **settings}
+        wanted["targets"] = _with_omega(part("targets", wanted["targets"]), omega, constants["omega"])
+    options, usual = (TrainOptions(**converted(TrainOptions, values)) for values in (wanted, settings))
     idle = {}
-    for option in given:  # what says what holds anyway (a run's own config.yaml) is no mistake
-        if option != "omega" and as_dict(options)[option] != usual[option] and (why := why_idle(options, option)):
-            idle[option] = f"{option}={as_dict(options)[option]} does nothing with {why}; leave it out or change {why.partition('=')[0]}"
-    if asked is not None and not options.distils:
-        idle["omega"] = f"omega={asked} does nothing with teacher=none; leave it out or change teacher"
+    for option in (name for name in given if name != "omega"):  # what says what holds anyway (a run's own config.yaml) is no mistake
+        value = as_dict(options)[option]
+        if value != as_dict(usual)[option] and (why := why_idle(options, option)):
+            idle[option] = f"{option}={value} does nothing with {why}; leave it out or change {why.partition('=')[0]}"
+    if omega is not None and not options.distils:
+        idle["omega"] = f"omega={omega} does nothing with teacher=none; leave it out or change teacher"
+    elif omega is not None and "omega" not in TARGETS.settings(_innermost(options.targets).name):
+        takers = [name for name in TARGETS.names if "omega" in TARGETS.settings(name)]
+        idle["omega"] = f"omega={omega} does nothing with targets={_innermost(options.targets)}; it is a setting of {', '.join(takers)}"
     return options, idle
 
 
@@ -115,10 +129,9 @@ def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict
     """What a preset's loss and method set for data of this kind."""
     loss, _, method = name.partition("+")
     if loss not in LOSSES or method not in METHODS:
-        close = suggestion(name, [*NAMES, *(f"{loss}+{method}" for loss in LOSSES for method in METHODS if method)])
-        if not close.startswith("did"):
-            close = f"it is a loss ({', '.join(LOSSES)}), alone or with a method (+{', +'.join(filter(None, METHODS))})"
-        raise InputError(f"preset={name!r} is not known; {close}")
+        known = [*NAMES, *(f"{loss}+{method}" for loss in LOSSES for method in METHODS if method)]
+        form = f"it is a loss ({', '.join(LOSSES)}), alone or with a method (+{', +'.join(filter(None, METHODS))})"
+        raise InputError(f"preset={name!r} is not known; {suggestion(name, known, form)}")
     found = {**LOSSES[loss], **METHODS[method]}
     for (beginning, where), own in METHODS_ON_DATA.items():
         if where == kind and method.startswith(beginning):
@@ -128,18 +141,14 @@ def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict
 
 def _with_omega(targets: Spec, asked: Any, usual: float) -> Spec:
     """The targets with the ω that was asked for, or with the data's if they need one and have none."""
-    inner = targets.positional[0] if targets.positional and isinstance(targets.positional[0], Spec) else None
-    if "omega" in TARGETS.settings(targets.name):
-        if asked is not None:
-            return Spec(targets.name, {**targets.settings, "omega": asked})
-        return targets if targets.positional or "omega" in targets.settings else targets.with_setting("omega", usual)
-    if targets.name in TARGETS.names and inner is not None:
-        return Spec(targets.name, targets.settings, (_with_omega(inner, asked, usual), *targets.positional[1:]))
-    if asked is not None:
-        known = [name for name in TARGETS.names if "omega" in TARGETS.settings(name)]
-        raise InputError(f"omega={asked} does nothing with targets={targets}; it is a setting of {', '.join(known)}")
-    return targets
+    known, given = TARGETS.settings(targets.name), TARGETS.named(targets)
+    if "omega" in known:
+        given["omega"] = asked if asked is not None else given.get("omega", usual)
+    elif "targets" in given:  # targets around others
+        given["targets"] = _with_omega(Spec.parse(given["targets"]), asked, usual)
+    return Spec(targets.name, given)
 
 
-def option_names() -> list[str]:
-    return [each.name for each in fields(TrainOptions)]
+def _innermost(targets: Spec) -> Spec:
+    """The targets that others are around."""
+    return next((_innermost(inner) for inner in targets.positional if isinstance(inner, Spec)), targets)

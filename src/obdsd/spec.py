@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from obdsd.errors import InputError
 
-_TOKEN = re.compile(r"""\s*(?:(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<word>[^\s()\[\],="']+)|(?P<mark>[()\[\],=]))""")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+LONGEST = 4000  # characters; no part needs more
+DEEPEST = 20  # parts and lists inside each other
+
+_TOKEN = re.compile(r"""\s*(?:(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<word>[^\s()\[\],="']+)|(?P<mark>[()\[\],=]))""", re.DOTALL)
+_ESCAPED = re.compile(r"""\\([\\"'])""")
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "none": None, "None": None}
 
 
@@ -30,27 +34,27 @@ class Spec:
         self.name, self.settings, self.positional = name, dict(settings or {}), positional
 
     @classmethod
-    def parse(cls, text: str | Spec) -> Spec:
-        """The part that a text names."""
+    def parse(cls, text: Any) -> Spec:
+        """The part that a text names; None is the part `none`, as YAML may write it."""
         if isinstance(text, Spec):
             return text
-        parser = _Parser(text)
-        found = parser.value()
+        parser = _Parser("none" if text is None else str(text))
+        value = parser.value()
         parser.end()
-        if found is None:
-            found = "none"
-        if isinstance(found, str):
-            found = Spec(found)
-        if not isinstance(found, Spec):
+        if value is None:
+            value = "none"
+        if isinstance(value, str):
+            value = Spec(value)
+        if not isinstance(value, Spec):
             parser.fail("must begin with a name")
-        return found
+        return value
 
     def with_setting(self, name: str, value: Any) -> Spec:
         """A copy with one setting more, or another value of it."""
         return Spec(self.name, {**self.settings, name: value}, self.positional)
 
     def __str__(self) -> str:
-        inside = [*map(_written, self.positional), *(f"{name}={_written(value)}" for name, value in self.settings.items())]
+        inside = [*map(written, self.positional), *(f"{name}={written(value)}" for name, value in self.settings.items())]
         return f"{self.name}({', '.join(inside)})" if inside else self.name
 
     __repr__ = __str__
@@ -62,45 +66,55 @@ class Spec:
         return hash(str(self))
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
     """A setting's value as `Spec.parse` reads it."""
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_written, value))}]"
+        return f"[{', '.join(map(written, value))}]"
     if isinstance(value, str):
-        plain = (token := _TOKEN.fullmatch(value)) and token["word"] == value == _literal(value)
-        return value if plain else repr(value)
+        token = _TOKEN.fullmatch(value)
+        if token and token["word"] == value == _literal(value):
+            return value
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def _literal(word: str) -> Any:
     """A number, true, false or none as such; any other word is a text."""
-    return ast.literal_eval(word.lstrip("+")) if _NUMBER.fullmatch(word) else _WORDS.get(word, word)
+    if _WHOLE.fullmatch(word) and len(word) < 100:
+        return int(word)
+    return float(word) if _NUMBER.fullmatch(word) else _WORDS.get(word, word)
 
 
 class _Parser:
     """Reads `name(value, setting=value)`, where a value is a number, a text, true, false, none, a list, or a part."""
 
     def __init__(self, text: str) -> None:
-        self.text, self.place = text, 0
+        self.text, self.place, self.depth = text, 0, 0
+        if len(text) > LONGEST:
+            self.fail(f"is longer than {LONGEST} characters")
 
     def value(self) -> Any:
         kind, token = self._next()
         if kind == "text":
-            return ast.literal_eval(token)
+            return _ESCAPED.sub(r"\1", token[1:-1])
         if token == "[":
             return [value for _, value in self._items("]", named=False)]
         if kind != "word":
             self.fail(f"has {token!r} where a name or a value should stand" if token else "ends too early")
-        if self._peek() == "(":
-            self._next()
-            items = self._items(")", named=True)
-            names = [name for name, _ in items if name]
-            if len(set(names)) < len(names):
-                self.fail("has a setting twice")
-            return Spec(token, {name: value for name, value in items if name}, tuple(value for name, value in items if not name))
-        return _literal(token)
+        if self._peek() != "(":
+            return _literal(token)
+        self._next()
+        items = self._items(")", named=True)
+        names = [name for name, _ in items if name]
+        if len(set(names)) < len(names):
+            self.fail("has a setting twice")
+        return Spec(token, {name: value for name, value in items if name}, tuple(value for name, value in items if not name))
 
     def _items(self, close: str, named: bool) -> list[tuple[str, Any]]:
+        """What stands between brackets, each with its name if it has one."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            self.fail(f"has more than {DEEPEST} brackets inside each other")
         items: list[tuple[str, Any]] = []
         while self._peek() != close:
             value, name = self.value(), ""
@@ -115,6 +129,7 @@ class _Parser:
             elif self._peek() != close:
                 self.fail(f"has no {close!r} or ',' after {value!r}")
         self._next()
+        self.depth -= 1
         return items
 
     def end(self) -> None:
@@ -128,13 +143,15 @@ class _Parser:
         return token
 
     def _next(self) -> tuple[str, str]:
-        found = _TOKEN.match(self.text, self.place)
-        if found is None:
+        """The next token with its kind; two empty texts at the end."""
+        token = _TOKEN.match(self.text, self.place)
+        if token is None:
             if self.text[self.place :].strip():
                 self.fail(f"cannot be read from {self.text[self.place :].strip()!r} on")
             return "", ""
-        self.place = found.end()
-        return str(found.lastgroup), str(found[str(found.lastgroup)])
+        self.place = token.end()
+        return str(token.lastgroup), str(token[str(token.lastgroup)])
 
-    def fail(self, what: str) -> Any:
-        raise InputError(f"{self.text!r} {what}; write it as margin(beta=0.6, sampling=random)")
+    def fail(self, what: str) -> NoReturn:
+        shown = self.text if len(self.text) <= 200 else f"{self.text[:100]}…"
+        raise InputError(f"{shown!r} {what[:200]}; write it as margin(beta=0.6, sampling=random)")

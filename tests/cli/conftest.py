@@ -1,7 +1,11 @@
-"""A small model and small data, in the folder in which the commands run."""
+"""A small model and small data, in the folder in which the commands run; and a finished run."""
 
 import csv
+import io
 import os
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -9,7 +13,9 @@ from PIL import Image
 
 from obdsd import cli
 from obdsd.models import Embedder
+from tests.made_up import write_rows
 
+SMALL = ["--epochs", "2", "--batch-size", "12", "--dim", "5", "--device", "cpu", "--evaluate-every", "0", "--no-report"]
 CLASSES = {"train": ("ant", "bee"), "query": ("cat", "dog"), "gallery": ("cat", "dog")}
 
 
@@ -65,3 +71,28 @@ def full_disk(monkeypatch):
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setattr(os, "fsync", fail)
+
+
+@pytest.fixture(scope="session")
+def rows(tmp_path_factory):
+    return write_rows(tmp_path_factory.mktemp("data") / "rows.npz", 20, 6, 12)
+
+
+class Trained(NamedTuple):
+    """A finished run: the command that made it, its folder, and what it printed."""
+
+    words: list[str]
+    folder: Path
+    printed: str
+    progress: str
+
+
+@pytest.fixture(scope="session")
+def trained(rows, tmp_path_factory):
+    """On classes that are split otherwise than usual."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    words = ["train", rows, "--out", str(folder), "--resume", "--seed", "3", "--weight", "3", *SMALL]
+    words += ["--split-seed", "7", "--test-fraction", "0.4"]
+    with redirect_stdout(io.StringIO()) as printed, redirect_stderr(io.StringIO()) as progress:
+        assert cli.main(words) == 0
+    return Trained(words, folder, printed.getvalue(), progress.getvalue())

@@ -11,7 +11,9 @@ import pytest
 
 from obdsd.errors import InputError
 from obdsd.experiments import compare
-from obdsd.experiments.tables import caption, markdown, plain_words, text_table, write_tables
+from obdsd.experiments.comparison import read_comparison
+from obdsd.experiments.statistics import Interval
+from obdsd.experiments.tables import caption, header, markdown, sentences, text_table, write_tables
 from obdsd.presets import preset
 from obdsd.training import train
 from tests.made_up import write_rows
@@ -22,7 +24,7 @@ SEEDS = (3, 4)
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     path = write_rows(tmp_path_factory.mktemp("data") / "rows.npz", 20, 6, 12)
-    small = {"epochs": 2, "batch_size": 12, "dim": 5, "lr": 1e-3, "evaluate_every": 0, "device": "cpu"}
+    small = {"epochs": 2, "batch_size": 12, "dim": 5, "lr": 1e-3, "evaluate_every": 0, "device": "cpu", "epoch_batches": 2}
     return {name: preset(name, path, **small) for name in ("ms", "ms+psd", "ms+obd-sd")}
 
 
@@ -32,8 +34,12 @@ def finished(rows, tmp_path_factory):
     return compare(rows, SEEDS, out, show=False), out
 
 
+def result(out, name, seed):
+    return json.loads((out / name / f"seed-{seed}" / "result.json").read_text())
+
+
 def results(out, name):
-    return [json.loads((out / name / f"seed-{seed}" / "result.json").read_text()) for seed in SEEDS]
+    return [result(out, name, seed) for seed in SEEDS]
 
 
 def test_the_table_is_what_the_runs_say(finished):
@@ -61,15 +67,18 @@ def test_rows_are_paired_by_seed(finished):
     assert first[0] == first[1] == first[2]
 
 
+def copied(finished, tmp_path):
+    return Path(shutil.copytree(finished[1], tmp_path / "copy"))
+
+
 def test_finished_runs_are_not_repeated_and_interrupted_ones_continue(rows, finished, tmp_path, monkeypatch):
-    comparison, before = finished
-    out = tmp_path / "copy"
-    shutil.copytree(before, out)
+    comparison, out = finished[0], copied(finished, tmp_path)
     (out / "ms" / "seed-4" / "result.json").unlink()  # stopped after its last epoch
     shutil.rmtree(out / "ms+psd" / "seed-3")
     config = out / "ms+psd" / "seed-4" / "config.yaml"
-    config.write_text(config.read_text().replace("affinity_power: 1.0\n", ""))  # finished by a version that had no such option
-    assert "affinity_power" not in config.read_text()
+    before = config.read_text()
+    config.write_text(before.replace("micro_batch: 0\n", ""))  # finished by a version that had no such option
+    assert config.read_text() != before
     trained = []
 
     def counted(options, **rest):
@@ -85,52 +94,75 @@ def test_finished_runs_are_not_repeated_and_interrupted_ones_continue(rows, fini
 
 def test_several_processes_give_the_same_numbers(rows, finished, tmp_path):
     comparison, _ = finished
-    two = {name: rows[name] for name in ("ms", "ms+psd")}
-    again = compare(two, SEEDS, tmp_path, jobs=2, show=False)
-    for old, new in zip(comparison.lines, again.lines, strict=False):
-        assert old.means["recall@1"] == pytest.approx(new.means["recall@1"], abs=0.02)  # another number of threads may round otherwise
+    again = compare({name: rows[name] for name in ("ms", "ms+psd")}, SEEDS[:1], tmp_path, jobs=2, show=False)
+    for name in ("ms", "ms+psd"):
+        alone, beside = (result(out, name, SEEDS[0])["scores"]["recall@1"] for out in (finished[1], tmp_path))
+        assert alone == pytest.approx(beside, abs=0.02)  # another number of threads may round otherwise
+    assert [line.name for line in again.lines] == [line.name for line in comparison.lines[:2]]
 
 
 def test_a_folder_of_other_settings_is_refused(rows, finished):
-    _, out = finished
-    other = {name: replace(options, weight=3.0) for name, options in rows.items()}
+    other = {name: options.replace(weight=3.0) for name, options in rows.items()}
     with pytest.raises(InputError, match=r"seed-3 holds a run with weight=100.0, not 3.0; choose another out or remove it"):
-        compare(other, SEEDS, out, show=False)
+        compare(other, SEEDS, finished[1], show=False)
+    other = {"ms+psd": rows["ms+psd"], "ms+obd-sd": rows["ms+obd-sd"].replace(targets="batch-diffusion(omega=0.5)")}
+    match = r"holds a run with targets=batch-diffusion\(omega=0.3\), not batch-diffusion\(omega=0.5\); choose"
+    with pytest.raises(InputError, match=match):
+        compare(other, SEEDS, finished[1], show=False)
 
 
 def test_other_data_than_a_finished_runs_are_noticed(rows, finished, tmp_path):
-    _, before = finished
-    out, copy = tmp_path / "copy", tmp_path / "rows.npz"
-    shutil.copytree(before, out)
+    out, data = copied(finished, tmp_path), tmp_path / "rows.npz"
     with np.load(rows["ms"].data) as file:
-        np.savez(copy, embeddings=file["embeddings"][::-1], labels=file["labels"])
+        np.savez(data, embeddings=file["embeddings"][::-1], labels=file["labels"])
     for seed in SEEDS:
         config = out / "ms" / f"seed-{seed}" / "config.yaml"
-        config.write_text(config.read_text().replace(rows["ms"].data, str(copy)))
+        config.write_text(config.read_text().replace(rows["ms"].data, str(data)))
     with pytest.raises(InputError, match=r"seed-3 holds a run on other data than .* holds now; choose another out"):
-        compare({"ms": replace(rows["ms"], data=str(copy))}, SEEDS, out, show=False)
+        compare({"ms": rows["ms"].replace(data=str(data))}, SEEDS, out, show=False)
+
+
+def test_runs_of_another_version_are_refused(rows, finished, tmp_path):
+    out = copied(finished, tmp_path)
+    begun = out / "ms" / "seed-3" / "run.json"
+    begun.write_text(json.dumps({**json.loads(begun.read_text()), "format": 3}))
+    match = r"seed-3: is a run of another version of obdsd \(format 3, not \d+\); use that version, or train again"
+    with pytest.raises(InputError, match=match):
+        compare(rows, SEEDS, out, show=False)
 
 
 def test_rows_must_be_comparable(rows, tmp_path):
     with pytest.raises(InputError, match="rows ms and other differ in split_seed; they would be scored on different classes"):
-        compare({"ms": rows["ms"], "other": replace(rows["ms"], split_seed=7)}, SEEDS, tmp_path, show=False)
+        compare({"ms": rows["ms"], "other": rows["ms"].replace(split_seed=7)}, SEEDS, tmp_path, show=False)
     with pytest.raises(InputError, match="rows ms and twin have the same settings; there is nothing to compare"):
-        compare({"ms": rows["ms"], "twin": replace(rows["ms"])}, SEEDS, tmp_path, show=False)
+        compare({"ms": rows["ms"], "twin": rows["ms"].replace()}, SEEDS, tmp_path, show=False)
+    wrong = rows["ms+obd-sd"].replace(targets="batch-diffusion(omega=1.5)")
+    with pytest.raises(InputError, match=r"row wrong: targets=batch-diffusion\(omega=1.5\): omega=1.5 must lie in \[0, 1\)"):
+        compare({"ms": rows["ms"], "wrong": wrong}, SEEDS, tmp_path, show=False)
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_run_that_fails_in_another_process_is_named(rows, tmp_path):
-    broken = {"ms": replace(rows["ms"], loss="nonsense")}
-    with pytest.raises(InputError, match=r"ms/seed-[34]: loss=nonsense is not known"):
-        compare(broken, SEEDS, tmp_path, jobs=2, show=False)
-
-
-def test_a_fault_ends_the_other_runs_at_once(rows, tmp_path):
-    """They keep their state; nobody waits for days to hear of a typing mistake."""
-    long = replace(rows["ms"], epochs=20000, evaluate_every=0)
-    broken = replace(long, loss="nonsense")
-    with pytest.raises(InputError, match=r"broken/seed-3: loss=nonsense is not known"):
+def test_a_fault_in_another_process_is_named_and_ends_the_other_runs_at_once(rows, tmp_path):
+    """They keep their state; nobody waits for days to hear of a mistake."""
+    long = rows["ms"].replace(epochs=20000, epoch_batches=0)
+    broken = long.replace(loss="pml(BaseMetricLossFunction)")  # its first step fails
+    fault = r"broken/seed-3: epoch 0, step 0: BaseMetricLossFunction of pytorch-metric-learning: NotImplementedError"
+    with pytest.raises(InputError, match=fault):
         compare({"long": long, "broken": broken}, [3], tmp_path, jobs=2, show=False)
     assert not (tmp_path / "long" / "seed-3" / "result.json").exists()
+
+
+def test_a_finished_comparison_is_read_again(finished, tmp_path):
+    comparison, out = finished
+    write_tables(comparison, out)
+    runs, again = read_comparison(out)
+    assert again == comparison
+    assert {name: [record.options.seed for record in records] for name, records in runs.items()} == {name: [*SEEDS] for name in runs}
+    (tmp_path / "comparison.json").write_text('{"lines": 3}')
+    with pytest.raises(InputError, match=r"comparison.json: is no comparison of obdsd; give the folder of a finished obdsd compare"):
+        read_comparison(tmp_path)
+    with pytest.raises(InputError, match=r"nowhere: no such folder"):
+        read_comparison(tmp_path / "nowhere")
 
 
 def test_tables(finished, tmp_path):
@@ -141,6 +173,8 @@ def test_tables(finished, tmp_path):
     with open(tmp_path / "comparison.csv", newline="") as file:
         table = list(csv.reader(file))
     assert [row[0] for row in table] == ["", "ms", "ms+psd", "ms+obd-sd"]
+    assert table[0] == header()
+    assert table[0][1:4] == ["Recall@1", "R-precision", "MAP@R"]
     assert float(table[2][1]) == pytest.approx(100 * comparison.lines[1].means["recall@1"].mean, abs=0.005)
     written = (tmp_path / "comparison.md").read_text()
     assert written == markdown(comparison)
@@ -150,17 +184,19 @@ def test_tables(finished, tmp_path):
     assert {line.rindex("1") for line in lines[1:2]} == {len(lines[0]) - 1}
 
 
-def test_plain_words_say_what_the_interval_says(finished):
+GAINS = {
+    (0.02, 0.01, 0.03): "+2.0 points (95 % interval +1.00 to +3.00): better than ms.",
+    (0.01, -0.01, 0.03): "+1.0 points (95 % interval -1.00 to +3.00): no clear difference from ms.",
+    (-0.02, -0.03, -0.01): "-2.0 points (95 % interval -3.00 to -1.00): worse than ms.",
+    (0.1, float("nan"), float("nan")): "+10.0 points against ms. One seed: no interval over seeds, no conclusion.",
+}
+
+
+@pytest.mark.parametrize(("gain", "words"), GAINS.items(), ids=["better", "neither", "worse", "one seed"])
+def test_sentences_say_what_the_interval_says(finished, gain, words):
     comparison, _ = finished
-    baseline, second, third = comparison.lines
-    gains = {"low": (0.02, 0.01, 0.03), "none": (0.01, -0.01, 0.03), "high": (-0.02, -0.03, -0.01)}
-    interval = type(second.differences["recall@1"])
-    sentences = {}
-    for name, ends in gains.items():
-        line = replace(second, differences={**second.differences, "recall@1": interval(*ends)})
-        sentences[name] = plain_words(replace(comparison, lines=[baseline, line])).splitlines()[1]
-    assert sentences["low"].endswith("(95 % interval +1.00 to +3.00): better than ms.")
-    assert sentences["none"].endswith("no difference can be told from ms.")
-    assert sentences["high"].endswith("worse than ms.")
-    single = replace(third, differences={**third.differences, "recall@1": interval(0.1, float("nan"), float("nan"))})
-    assert plain_words(replace(comparison, lines=[baseline, single])).endswith("with a single seed: no interval, no conclusion.")
+    baseline, second, _ = comparison.lines
+    line = replace(second, differences={**second.differences, "recall@1": Interval(*gain)})
+    first, told = sentences(replace(comparison, lines=[baseline, line]))
+    assert first == f"ms: for {100 * baseline.means['recall@1'].mean:.1f} % of the queries the nearest other item is of their class."
+    assert told == f"ms+psd: {100 * second.means['recall@1'].mean:.1f} %, {words}"

@@ -43,7 +43,7 @@ BAD = [
     (lambda: obdsd.PairwiseTargets()(Z, 0.0), "temperature=0.0 must be a positive"),
     (lambda: obdsd.PairwiseTargets(scale=0.0), "scale=0.0 must be a positive"),
     (lambda: BatchDiffusion(0.3, "softmax", 0.0), "walk_temperature=0.0 must be a positive"),
-    (lambda: BatchDiffusion(0.3, walk_temperature=0.1), "walk_temperature=0.1 acts in the softmax form only; add form='softmax'"),
+    (lambda: BatchDiffusion(0.3, walk_temperature=0.1), "walk_temperature=0.1 acts in the softmax form only; add form=softmax"),
     (lambda: BatchDiffusion(0.3, "symetric"), "form='symetric' is unknown; use 'symmetric' or 'softmax'"),
     (lambda: SelfDistillation(-1.0), "weight=-1.0 must be 0 or more and finite; use 0 to switch it off"),
     (lambda: SelfDistillation(INF), "weight=inf must be 0 or more and finite"),

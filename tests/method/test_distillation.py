@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from obdsd import BatchDiffusion, MeanMix, PairwiseTargets, SelfDistillation, TeacherBatch, objectives
+from obdsd import Balanced, BatchDiffusion, MeanMix, PairwiseTargets, SelfDistillation, TeacherBatch, objectives
 from obdsd.method.targets import balance
 from tests.oracles import slow
 
@@ -240,7 +240,7 @@ def test_half_precision_under_autocast(dtype):
 
 def test_balanced_targets_are_what_the_student_is_drawn_to():
     Z, T = slow.unit_rows(8, 5, seed=1, dtype=torch.float64), slow.unit_rows(8, 5, seed=2, dtype=torch.float64)
-    distill = SelfDistillation(weight=3.0, temperature=0.5, targets=BatchDiffusion(0.3), ramp="constant", balanced=True)
+    distill = SelfDistillation(weight=3.0, temperature=0.5, targets=Balanced(BatchDiffusion(0.3)), ramp="constant")
     P = balance(BatchDiffusion(0.3)(T, 0.5))
     torch.testing.assert_close(distill.taught(TeacherBatch(T)), P)
     Q = torch.softmax(Z @ Z.T / 0.5, dim=1)

@@ -126,11 +126,11 @@ def test_names_and_numbers_are_those_of_the_published_network():
 
 def test_images_that_leave_nothing_are_refused():
     with pytest.raises(InputError, match=r"x.shape=\(1, 3, 6, 64\) must have 7 pixels or more a side; use larger images"):
-        Embedder("bn-inception", weights="none")(torch.zeros(1, 3, 6, 64))
+        Embedder("bn-inception", pretrained="none")(torch.zeros(1, 3, 6, 64))
 
 
 def test_an_embedder_with_both_poolings_trains_from_nothing():
-    model = Embedder("bn-inception", weights="none", pooling="avg+max", dim=8, seed=1)
+    model = Embedder("bn-inception", pretrained="none", pooling="avg+max", dim=8, seed=1)
     grid = model.feature_map(x := 50 * images(4, 32))
     assert torch.equal(model.pool(grid), grid.mean((2, 3)) + grid.amax((2, 3)))
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
@@ -142,11 +142,11 @@ def test_an_embedder_with_both_poolings_trains_from_nothing():
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < losses[0]
-    assert 0.1 < Embedder("bn-inception", weights="none").eval().feature_map(images()).std() < 10  # the scale is kept without statistics
+    assert 0.1 < Embedder("bn-inception", pretrained="none").eval().feature_map(images()).std() < 10  # the scale is kept without statistics
 
 
 def test_frozen_statistics_stay_and_the_rest_trains():
-    model = Embedder("bn-inception", weights="none", batchnorm="frozen", dim=8)
+    model = Embedder("bn-inception", pretrained="none", batchnorm="frozen", dim=8)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.train()
     model(images())[:, 0].sum().backward()
@@ -158,7 +158,7 @@ def test_frozen_statistics_stay_and_the_rest_trains():
 
 
 def test_the_seed_decides_the_weights():
-    first, again, other = (Embedder("bn-inception", weights="none", seed=seed).backbone.state_dict() for seed in (1, 1, 2))
+    first, again, other = (Embedder("bn-inception", pretrained="none", seed=seed).backbone.state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["inception_4c_3x3.weight"], other["inception_4c_3x3.weight"])
 
@@ -197,7 +197,7 @@ PYTHON_2 = SimpleNamespace(
 @pytest.mark.parametrize("kind", ["new", "older"])
 def test_the_files_in_circulation_fit(tmp_path, kind):
     state = published_file(tmp_path / "bn.pth", kind)
-    model = Embedder("bn-inception", weights=tmp_path / "bn.pth")
+    model = Embedder("bn-inception", pretrained=tmp_path / "bn.pth")
     loaded = model.backbone.state_dict()
     assert all(torch.equal(loaded[name], state[name]) for name in state)
     assert model.architecture.batchnorm == "frozen"
@@ -208,12 +208,12 @@ def test_other_shapes_are_still_refused(tmp_path):
     state["conv1_7x7_s2_bn.weight"] = torch.zeros(2, 64)
     torch.save(state, tmp_path / "bn.pth")
     with pytest.raises(InputError, match=r"1 of another shape: conv1_7x7_s2_bn.weight \(2, 64\) for \(64,\)"):
-        Embedder("bn-inception", weights=tmp_path / "bn.pth")
+        Embedder("bn-inception", pretrained=tmp_path / "bn.pth")
 
 
 def embedders(folder: Path) -> Iterator[Embedder]:
     """All the ways to one."""
-    new = Embedder("bn-inception", weights="none", dim=4)
+    new = Embedder("bn-inception", pretrained="none", dim=4)
     yield new
     new.save(folder / "model")
     yield Embedder.load(folder / "model")
@@ -232,7 +232,7 @@ def test_images_arrive_blue_first_and_unscaled_whichever_way_the_model_was_made(
 
 
 def test_another_size_keeps_the_rest():
-    smaller = Embedder("bn-inception", weights="none", size=112).preprocessing
+    smaller = Embedder("bn-inception", pretrained="none", size=112).preprocessing
     assert (smaller.size, smaller.resize, smaller.mean, smaller.channels, smaller.range) == (112, 128, CAFFE.mean, "bgr", 255)
 
 
@@ -287,7 +287,9 @@ def disconnect(server: SimpleNamespace) -> str:
 )
 def test_what_cannot_be_downloaded_is_one_line_and_leaves_nothing(server, monkeypatch, accident, reason):
     monkeypatch.setattr(bn_inception, "ADDRESS", accident(server))
-    rule = rf"weights=imagenet cannot be had for bn-inception from \S+bn_inception-52deb4733.pth \(.*{reason}.*\); go online, or .*=FILE$"
+    rule = (
+        rf"pretrained=imagenet cannot be had for bn-inception from \S+bn_inception-52deb4733.pth \(.*{reason}.*\); go online, or .*=FILE$"
+    )
     with pytest.raises(InputError, match=rule) as refusal:
         Embedder("bn-inception")
     assert "\n" not in str(refusal.value)
@@ -301,6 +303,6 @@ def test_the_address_and_the_checksum_are_of_one_file():
 
 def test_names_that_are_nearly_right_are_set_right():
     with pytest.raises(InputError, match="backbone='bninception' is not known to timm; try bn-inception"):
-        Embedder("bninception", weights="none")
+        Embedder("bninception", pretrained="none")
     with pytest.raises(InputError, match=re.escape("did you mean bn-inception:imagenet?")):
         open_model("bn_inception")

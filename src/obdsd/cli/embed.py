@@ -33,7 +33,7 @@ class ModelOptions:
         None, "Splits the classes where the data give no split; default that of the run, else 0.", at_least=0, below=LARGEST
     )
     test_fraction: float | None = option(
-        None, "Share of the classes that test where the data give no split; default that of the run, else 0.5."
+        None, "Share of the classes that are test classes where the data give no split; default that of the run, else 0.5."
     )
     allow_incomplete: bool = option(False, "Accept a benchmark with missing classes or files.")
 

@@ -1,4 +1,4 @@
-"""Show versions and devices, for bug reports."""
+"""Show versions and devices, for bug reports: obdsd info."""
 
 from __future__ import annotations
 

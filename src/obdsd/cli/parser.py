@@ -4,137 +4,186 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import textwrap
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
+from obdsd.catalogue import TABLES
 from obdsd.errors import InputError
 from obdsd.files import read_mapping, to_yaml
 from obdsd.options import TrainOptions, as_dict, converted, hints_of
 from obdsd.parts import suggestion
 from obdsd.spec import Spec
 
+WIDTH = 110
+YES_OR_NO = ("true", "false", "yes", "no", "on", "off", "1", "0")
 OMEGA = "Probability of continuing the walk, or the share that a control mixes in: short for that setting of --targets."
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse, with its complaints as one clear line."""
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Lines of one width, in which batch-diffusion stays whole."""
 
-    def error(self, message: str) -> NoReturn:
-        known = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-        if message.startswith("unrecognized arguments: "):
-            word = message.removeprefix("unrecognized arguments: ").split()[0]
-            flag = word.partition("=")[0]
-            remedy = suggestion(flag, known) if flag.startswith("--") else "options begin with --"
-            if flag in ("true", "false"):
-                remedy = "a switch takes no value: --flip turns it on, --no-flip off"
-            raise InputError(f"{word} is not known here; {remedy if remedy.startswith(('did', 'a', 'o')) else 'add --help to see what is'}")
-        if message.startswith("the following arguments are required: "):
-            raise InputError(f"{message.removeprefix('the following arguments are required: ')} must be given; add --help to see how")
-        raise InputError(message.removeprefix("argument "))
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26, width=WIDTH)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return _wrapped(text, width)
 
 
-def parse(command: str, module: ModuleType, words: Sequence[str], before: Callable[[], None]) -> Any:
-    """The options of a command; None if only help or the configuration was asked for. `before` is called before options are made."""
-    parser = parser_of(command, module)
-    spelt = [_dashed(word) for word in words]
-    if {"-h", "--help"} & {*spelt}:
-        return parser.print_help()
-    before()
-    flags = vars(parser.parse_intermixed_args(spelt))
-    flags.pop("debug", None)
-    print_config, config = flags.pop("print_config", False), flags.pop("config", None)
-    given = {**(_read_config(Path(config)) if config else {}), **flags}
-    make = getattr(module, "make", lambda given: module.Options(**converted(module.Options, given)))
-    missing = [name for name in _required(module.Options) if name not in given]
+def _wrapped(text: str, width: int = WIDTH) -> list[str]:
+    return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
+def flags_of(command: str, module: ModuleType, words: Sequence[str]) -> dict[str, Any] | None:
+    """What the words say, by option; None if they ask for help, which is then printed."""
+    parser, actions = parser_of(command, module)
+    switches = {flag for flag, action in actions.items() if action.nargs == 0}
+    try:
+        found, left = parser.parse_known_intermixed_args(words)
+    except argparse.ArgumentError as mistake:  # of one kind here: a flag with a value too many, or without one
+        raise InputError(_value_rule(actions[str(mistake.argument_name).partition("/")[0]])) from mistake
+    if "help" in found:
+        parser.print_help()
+        return None
+    for flag, word in itertools.pairwise(words):
+        if flag in switches and (word in left or word.lower() in YES_OR_NO):
+            raise InputError(_value_rule(actions[flag]))
+    unknown = next((word for word in left if word.startswith("-")), None)
+    if unknown is not None:
+        raise InputError(_unknown(unknown.partition("=")[0], [*actions], parser.prog, getattr(module, "WITHOUT", {})))
+    if left:
+        raise InputError(f"{left[0]!r} is one word too many: {parser.usage}; the name of an option begins with --")
+    return vars(found)
+
+
+def options_of(command: str, module: ModuleType, flags: Mapping[str, Any]) -> Any:
+    """The options of a command; None if only the configuration was asked for, which is then printed."""
+    given = {name: value for name, value in flags.items() if name not in ("config", "print_config", "debug")}
+    if "config" in flags:
+        given = {**_read_config(Path(flags["config"]).expanduser()), **given}
+    missing = [each.name for each in dataclasses.fields(module.Options) if _is_required(each) and given.get(each.name) in (None, [])]
     if missing:
-        parser.error(f"the following arguments are required: {', '.join(missing)}")
+        raise InputError(f"{' and '.join(missing)} must be given: {_usage(command, module)}")
+    make = getattr(module, "make", lambda given: module.Options(**converted(module.Options, given)))
     options = make(given)
-    if not print_config:
+    if "print_config" not in flags:
         return options
     return print(to_yaml(getattr(module, "configuration", as_dict)(options)), end="")
 
 
-def parser_of(command: str, module: ModuleType) -> argparse.ArgumentParser:
-    """A parser whose flags are the fields of the command's options, in their groups."""
-    positional = [each for each in dataclasses.fields(module.Options) if each.metadata["positional"]]
-    usage = " ".join(["obdsd", command, *(_placeholder(module.Options, each) for each in positional), "[options]"])
-    parser = _Parser(
+def parser_of(command: str, module: ModuleType) -> tuple[argparse.ArgumentParser, dict[str, argparse.Action]]:
+    """A parser whose flags are the fields of the command's options, in their groups; and what it does at each flag."""
+    paragraphs = (module.__doc__ or "").strip().split("\n\n")
+    parser = argparse.ArgumentParser(
         prog=f"obdsd {command}",
-        usage=usage,
-        description=(module.__doc__ or "").strip(),
-        epilog=getattr(module, "EPILOG", None),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage=_usage(command, module),
+        description="\n\n".join("\n".join(_wrapped(paragraph)) for paragraph in paragraphs),
+        epilog="\n".join(_wrapped(getattr(module, "EPILOG", ""))),
+        formatter_class=_Help,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
+        add_help=False,
+        exit_on_error=False,
     )
-    groups: dict[str, Any] = {}
-    for each in positional:
-        several = typing.get_origin(hints_of(module.Options)[each.name]) is list
-        parser.add_argument(each.name, nargs="*" if several else "?", metavar=each.name.upper(), help=_help(each))
-    excluded: tuple[str, ...] | None = getattr(module, "WITHOUT", None)
-    _add_flags(parser, groups, module.Options, {each.name for each in positional})
-    if excluded is not None:
-        _add_flags(parser, groups, TrainOptions, {*excluded, *(each.name for each in dataclasses.fields(module.Options))})
-    if excluded is not None or module.Options is TrainOptions:
-        parser.add_argument("--config", metavar="FILE", help="A YAML file of options; those on the command line count more.")
-        parser.add_argument("--print-config", action="store_true", help="Show all options as YAML, and do nothing.")
-    parser.add_argument("--debug", action="store_true", help="Show the traceback of a mistake too.")
-    return parser
+    own = {each.name: each for each in dataclasses.fields(module.Options)}
+    for each in own.values():
+        if each.metadata["positional"]:
+            several = typing.get_origin(hints_of(module.Options)[each.name]) is list
+            parser.add_argument(each.name, nargs="*" if several else "?", metavar=each.name.upper(), help=_help(each))
+    actions = _add_flags(parser, module.Options, set())
+    without = getattr(module, "WITHOUT", None)
+    if without is not None:  # the other options of a training are options here, too
+        actions += _add_flags(parser, TrainOptions, {*without, *own}, "every row: ")
+    group = parser.add_argument_group("help and configuration")
+    if without is not None or module.Options is TrainOptions:
+        of_a_file = "A YAML file of options, such as a run's config.yaml; flags count more."
+        actions.append(group.add_argument("--config", metavar="FILE", help=of_a_file))
+        actions.append(group.add_argument("--print-config", action="store_true", help="Show all options as YAML, and do nothing else."))
+    actions.append(group.add_argument("--debug", action="store_true", help="Show the traceback of a mistake, too."))
+    actions.append(group.add_argument("-h", "--help", action="store_true", help="Show this text."))
+    return parser, {flag: action for action in actions for flag in action.option_strings}
 
 
-def _add_flags(parser: argparse.ArgumentParser, groups: dict[str, Any], kind: type, leave_out: set[str]) -> None:
-    hints = hints_of(kind)
+def _add_flags(parser: argparse.ArgumentParser, kind: type, leave_out: set[str], of: str = "") -> list[argparse.Action]:
+    hints, groups, actions = hints_of(kind), dict[str, Any](), list[argparse.Action]()
     for each in dataclasses.fields(kind):
-        if each.name in leave_out or "sentence" not in each.metadata:
+        if each.name in leave_out or each.metadata["positional"] or "sentence" not in each.metadata:
             continue
-        title = each.metadata["group"]
-        group = groups.setdefault(title, parser if title == "options" else parser.add_argument_group(title))
-        flag = f"--{each.name.replace('_', '-')}"
-        if hints[each.name] is bool:
-            group.add_argument(flag, action=argparse.BooleanOptionalAction, help=_help(each))
-        else:
-            group.add_argument(flag, metavar=_metavar(hints[each.name]), help=_help(each))
+        title = of + each.metadata["group"]
+        group = groups[title] = groups.get(title) or parser.add_argument_group(title)
+        how: dict[str, Any] = (
+            {"action": argparse.BooleanOptionalAction} if hints[each.name] is bool else {"metavar": _metavar(hints[each.name])}
+        )
+        actions.append(group.add_argument(f"--{each.name.replace('_', '-')}", help=_help(each), **how))
         if kind is TrainOptions and each.name == "targets":
-            group.add_argument("--omega", metavar="NUMBER", help=OMEGA)
+            actions.append(group.add_argument("--omega", metavar="NUMBER", help=OMEGA))
+    return actions
+
+
+def _usage(command: str, module: ModuleType) -> str:
+    words = ["obdsd", command]
+    for each in dataclasses.fields(module.Options):
+        kind, name = hints_of(module.Options)[each.name], each.name.upper()
+        if each.metadata["positional"]:
+            words.append(f"{name} [{name} …]" if typing.get_origin(kind) is list else name if _is_required(each) else f"[{name}]")
+        elif _is_required(each):
+            words.append(f"--{each.name} {_metavar(kind)}")
+    return " ".join([*words, "[options]"])
+
+
+def _is_required(each: dataclasses.Field[Any]) -> bool:
+    return each.default is dataclasses.MISSING and "sentence" in each.metadata
 
 
 def _metavar(kind: Any) -> str:
-    choices = next((typing.get_args(one) for one in (kind, *typing.get_args(kind)) if typing.get_origin(one) is typing.Literal), ())
-    if choices:
-        return "|".join(map(str, choices))
-    kinds = {kind, *typing.get_args(kind)}
-    return "PART" if Spec in kinds else "NUMBER" if kinds & {int, float} else "TEXT"
+    kinds = (kind, *typing.get_args(kind))
+    for each in kinds:
+        if typing.get_origin(each) is typing.Literal:
+            return "|".join(map(str, typing.get_args(each)))
+    several = typing.get_origin(kind) is tuple
+    return "PART" if Spec in kinds else "NUMBER" + ",…" * several if {int, float} & {*kinds} else "TEXT" + ",…" * several
 
 
 def _help(each: dataclasses.Field[Any]) -> str:
-    shown = each.default is not dataclasses.MISSING and each.default not in (None, "", ()) and not isinstance(each.default, bool)
-    default = ",".join(map(str, each.default)) if isinstance(each.default, tuple) else each.default
-    state = f" [{'on' if each.default else 'off'}]" if isinstance(each.default, bool) else ""
-    return textwrap.dedent(each.metadata["sentence"] + (f" [{default}]" if shown else state)).replace("%", "%%")
+    """The option's sentence and its default."""
+    default = each.default
+    if isinstance(default, bool):
+        default = "on" if default else "off"
+    elif isinstance(default, float):
+        default = f"{default:g}"
+    elif isinstance(default, tuple):
+        default = ",".join(map(str, default))
+    shown = "" if default is dataclasses.MISSING or default in (None, "") else f" [{default}]"
+    return (each.metadata["sentence"] + shown).replace("%", "%%")
 
 
-def _placeholder(kind: type, each: dataclasses.Field[Any]) -> str:
-    name = each.name.upper()
-    if typing.get_origin(hints_of(kind)[each.name]) is list:
-        return f"{name} [{name} …]"
-    return name if each.default is dataclasses.MISSING else f"[{name}]"
+def _value_rule(action: argparse.Action) -> str:
+    flag, *others = action.option_strings
+    if action.nargs != 0:
+        return f"{flag} needs a value: {flag} {action.metavar}"
+    off = f", {others[0]} turns it off" if isinstance(action, argparse.BooleanOptionalAction) else ""
+    return f"{flag} takes no value; {flag} turns it on{off}"
 
 
-def _required(kind: type) -> list[str]:
-    return [each.name for each in dataclasses.fields(kind) if each.default is dataclasses.MISSING and "sentence" in each.metadata]
+def _unknown(flag: str, known: Sequence[str], prog: str, elsewhere: Mapping[str, str]) -> str:
+    """What is wrong with a flag that there is not: one of another command, a part's setting, a typing mistake."""
+    name = flag.lstrip("-").replace("-", "_")
+    if name in elsewhere:
+        return f"{flag} is no option of {prog}; {elsewhere[name]}"
+    parts = [(kind, part) for kind, table in TABLES.items() if f"--{kind}" in known for part in table.names if name in table.settings(part)]
+    if parts:
+        forms = [f'--{kind} "{part}({name}=…)"' for kind, part in parts]
+        return f"{flag} is a setting of a part; write {' or '.join(forms)}, with the quotes"
+    return f"{flag} is no option of {prog}; {suggestion(flag, known, 'add --help to see what there is')}"
 
 
-def _dashed(word: str) -> str:
-    """--head_init is --head-init."""
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value if name.startswith("--") else word
-
-
-def _read_config(path: Path) -> Mapping[str, Any]:
+def _read_config(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"config={path}: no such file; give a YAML file of options")
-    return read_mapping(path)
+    from obdsd.presets import beyond_preset
+
+    return beyond_preset(read_mapping(path))

@@ -1,25 +1,40 @@
-"""Show what there is: losses, teachers, targets, systems, data sets and metrics, with their settings.
-
-obdsd parts lists all; obdsd parts loss lists one kind.
-"""
+"""List losses, teachers, targets, systems, data sets and metrics, with their settings: obdsd parts, obdsd parts loss."""
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from obdsd.catalogue import TABLES
+from obdsd.convert import MISSING
 from obdsd.errors import InputError
 from obdsd.options import option
-from obdsd.convert import MISSING as REQUIRED
-from obdsd.parts import Table, suggestion
+from obdsd.parts import Setting, Table, suggestion
+from obdsd.spec import written
 
 KINDS = (*TABLES, "metric")
+HEADINGS = {
+    "loss": "Losses: `--loss`",
+    "teacher": "Teachers: `--teacher`",
+    "targets": "Targets: `--targets`",
+    "system": "Systems: `--system`",
+    "data": "Data",
+    "metric": "Metrics",
+}
+INTRODUCTION = """# All parts
+Made from the code by `obdsd parts --format markdown`.
+
+A part is written with the settings that you change: `--loss "margin(beta=0.6, sampling=random)"`, `loss: margin(beta=0.6)` in YAML,
+`preset("ms", data, loss="margin(beta=0.6)")` in Python. The tables show each setting with its default; `…` must be given.
+"""
 
 
 @dataclass(frozen=True)
 class Options:
     kind: str | None = option(None, f"One kind of part: {', '.join(KINDS)}.", positional=True)
+    format: Literal["text", "markdown"] = option("text", "Lines for people, or the page of the documentation.")
 
     def __post_init__(self) -> None:
         if self.kind is not None and self.kind not in KINDS:
@@ -28,23 +43,39 @@ class Options:
 
 def run(options: Options) -> None:
     kinds = KINDS if options.kind is None else (options.kind,)
+    if options.format == "markdown":
+        return print(INTRODUCTION + "".join(map(markdown, kinds)), end="")
     for number, kind in enumerate(kinds):
         print("\n" * (number > 0) + f"{kind}:")
-        for line in _metrics() if kind == "metric" else listed(TABLES[kind]):
-            print(line)
+        for name, sentence, settings in entries(kind):
+            print(f"  {name}: {sentence}")
+            for setting in settings:
+                default = "must be given" if setting.default is MISSING else f"default {written(setting.default)}"
+                print(f"      {setting.name}: {_meaning(setting)} [{default}]")
 
 
-def listed(table: Table) -> Iterator[str]:
-    """Each part with its summary, and its settings below it."""
-    for name in table.names:
-        yield f"  {name}: {table.summary(name)}"
-        for setting in table.settings(name).values():
-            default = "must be given" if setting.default is REQUIRED else f"default {setting.default}"
-            yield f"      {setting.name}: {setting.sentence} [{default}]"
+def markdown(kind: str) -> str:
+    """A table of the parts of a kind: each with its sentence, its settings below it."""
+    lines = ["", f"## {HEADINGS[kind]}", "| name | meaning |", "|---|---|"]
+    for name, sentence, settings in entries(kind):
+        lines.append(f"| **`{name}`** | {sentence} |")
+        for setting in settings:
+            default = "…" if setting.default is MISSING else written(setting.default)
+            lines.append(f"| `{setting.name}={default}` | {_meaning(setting)} |")
+    return "\n".join(lines) + "\n"
 
 
-def _metrics() -> Iterator[str]:
-    from obdsd.evaluation.metrics import METRICS
+def _meaning(setting: Setting) -> str:
+    choices = typing.get_args(setting.type) if typing.get_origin(setting.type) is Literal else ()
+    return f"{setting.sentence} One of {', '.join(choices)}." if choices else setting.sentence
 
-    for metric in METRICS.values():
-        yield f"  {metric.name}: {metric.sentence}"
+
+def entries(kind: str) -> Iterator[tuple[str, str, list[Setting]]]:
+    """The parts of a kind: name, sentence, settings."""
+    if kind == "metric":
+        from obdsd.evaluation.metrics import METRICS
+
+        yield from ((metric.name, metric.sentence, []) for metric in METRICS.values())
+    else:
+        table: Table = TABLES[kind]
+        yield from ((name, table.summary(name), [*table.settings(name).values()]) for name in table.names)

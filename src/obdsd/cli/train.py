@@ -1,7 +1,9 @@
 """Train an embedding: obdsd train DATA --preset ms+obd-sd.
 
 DATA is a benchmark (cub200:PATH), a folder of class folders (folder:PATH), a list (manifest:FILE), an embeddings file, or glyphs.
-A part is written with its settings: --loss "margin(beta=0.6)", --targets "batch-diffusion(omega=0.3)". obdsd parts lists them all.
+
+A PART is a name, with its settings in brackets: --loss "margin(beta=0.6)", --targets "batch-diffusion(omega=0.3)". The shell needs the
+quotes. obdsd parts lists all parts and settings.
 """
 
 from __future__ import annotations
@@ -70,5 +72,5 @@ def _summary(record: RunRecord) -> str:
             if begun_at_random
             else "choose epochs and lr on held-out classes (--val-fraction 0.3)"
         )
-        lines.append(f"  R@1 is {100 * lost:.1f} points below what was there untrained: {advice}")
+        lines.append(f"  Recall@1 is {100 * lost:.1f} points below what was there untrained: {advice}")
     return "\n".join([*lines, f"model: {record.folder / 'model'}", f"scores: {record.folder / 'result.json'}"])

@@ -16,7 +16,7 @@ LIST = "list_eval_partition.txt"
 
 
 # the settings of SOP, as the paper has none
-@training_defaults(epochs=100, weight=100.0, omega=0.5, walk_temperature=0.005, pooling="avg", feature_weight=5.0, ks="1,10,20,30")
+@training_defaults(epochs=100, weight=100.0, omega=0.5, walk_temperature=0.005, heads_pooling="avg", feature_weight=5.0, ks="1,10,20,30")
 def inshop(path: Path, allow_incomplete: bool = False) -> Collection:
     """In-Shop Clothes Retrieval: parts train, query and gallery by `list_eval_partition.txt`.
 

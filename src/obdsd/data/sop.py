@@ -13,7 +13,7 @@ from obdsd.data.lists import read_list
 COUNTS = {"train": Count(11318, 59551), "test": Count(11316, 60502)}
 
 
-@training_defaults(epochs=100, weight=100.0, omega=0.5, walk_temperature=0.005, pooling="avg", feature_weight=5.0, ks="1,10,100")
+@training_defaults(epochs=100, weight=100.0, omega=0.5, walk_temperature=0.005, heads_pooling="avg", feature_weight=5.0, ks="1,10,100")
 def sop(path: Path, allow_incomplete: bool = False) -> Collection:
     """Stanford Online Products, split by `Ebay_train.txt` and `Ebay_test.txt`.
 

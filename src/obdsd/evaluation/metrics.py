@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from obdsd.catalogue import remember_caller
 from obdsd.errors import InputError
 from obdsd.evaluation import clustering, retrieval
 from obdsd.evaluation.geometry import Density, density, spectral_decay
@@ -209,12 +210,18 @@ def register_metric(new: Metric) -> None:
     if new.name in METRICS or _recall_depth(new.name):
         raise InputError(f"metric={new.name!r} is there already; choose another name")
     METRICS[new.name] = new
+    remember_caller()
+
+
+def measured(scores: Mapping[str, float | None]) -> list[tuple[Metric, float]]:
+    """The metrics among the scores that have a value. Counts, and metrics that another program registered, are left out."""
+    known = [(metric(name), value) for name, value in scores.items() if name in METRICS or _recall_depth(name)]
+    return [(entry, value) for entry, value in known if value is not None]
 
 
 def score_line(scores: Mapping[str, float | None]) -> str:
     """The shares among the scores, for people: `Recall@1 36.10 %  MAP@R 10.60 %`."""
-    shown = [(metric(name), value) for name, value in scores.items() if name in METRICS or _recall_depth(name)]
-    return "  ".join(f"{entry.title} {entry.text(value)} %" for entry, value in shown if entry.percent and value is not None)
+    return "  ".join(f"{entry.title} {entry.text(value)} %" for entry, value in measured(scores) if entry.percent)
 
 
 def _recall_depth(name: str) -> int | None:

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from obdsd.catalogue import TABLES
+from obdsd.catalogue import OUTSIDE, TARGETS
 from obdsd.errors import InputError, Terminated
 from obdsd.evaluation.metrics import METRICS, Metric
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
@@ -103,8 +103,13 @@ def read_comparison(out: Path) -> tuple[dict[str, list[RunRecord]], Comparison]:
 
 
 def _check_comparable(rows: Mapping[str, TrainOptions]) -> None:
-    """Rows must be scored on the same classes, and differ in something."""
+    """Rows must be scored on the same classes, and differ in something. What is wrong with one is told before any is trained."""
     (baseline, first), *others = rows.items()
+    for name, options in rows.items():
+        try:
+            TARGETS.build(options.targets)
+        except InputError as fault:
+            raise InputError(f"row {name}: {fault}") from fault
     for name, options in others:
         for field in SAME:
             if getattr(options, field) != getattr(first, field):
@@ -151,7 +156,10 @@ def _in_turn(due: Mapping[tuple[Any, ...], TrainOptions], show: bool) -> Iterato
 def _side_by_side(due: Mapping[tuple[Any, ...], TrainOptions], jobs: int) -> Iterator[tuple[Any, ...]]:
     """Each run in a process of a pool, with its share of the cores."""
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    with Stop(), ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin_worker, (threads, _outside_modules())) as pool:
+    with (
+        Stop(),
+        ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin_worker, (threads, sorted(OUTSIDE - {"__main__"}))) as pool,
+    ):
         under_way = {pool.submit(_train_quietly, options): key for key, options in due.items()}
         try:
             for future in as_completed(under_way):
@@ -165,11 +173,6 @@ def _side_by_side(due: Mapping[tuple[Any, ...], TrainOptions], jobs: int) -> Ite
             raise
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _outside_modules() -> list[str]:
-    """Modules that registered parts of their own: a worker must import them, too."""
-    return sorted({module for table in TABLES.values() for module in table.from_outside.values()} - {"__main__"})
 
 
 def _begin_worker(threads: int, modules: Sequence[str]) -> None:

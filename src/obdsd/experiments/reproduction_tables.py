@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +17,7 @@ from obdsd.experiments.published import published
 from obdsd.experiments.recipes import Row
 from obdsd.experiments.reproduction import Reproduction, find, records, time_key, times, with_chosen_weight, with_seed
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
-from obdsd.experiments.tables import markdown_table
-from obdsd.files import replacing
+from obdsd.experiments.tables import csv_table, ends, markdown_table, signed, write_texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,10 +140,10 @@ def cells(asked: Reproduction, line: Line) -> list[str]:
     for name in asked.recipe.metrics:
         digits = 1 if metric(name).percent else 3
         found += [_mean(line.ours.get(name), digits), "" if name not in line.paper else f"{line.paper[name]:g}"]
-    gain, spread = line.difference, line.over_classes
-    found += ["" if gain is None else f"{gain.mean:+.2f}", _ends(gain), _ends(spread), _signed(line.paper_difference, 2)]
+    gain = line.difference
+    found += [signed(gain and gain.mean, 2), ends(gain, 1), ends(line.over_classes, 1), signed(line.paper_difference, 2)]
     percent = [line.relative, line.paper_relative, line.extra_time, line.paper_extra_time]
-    return [*found, *("" if value is None else f"{_signed(value, 1)} %" for value in percent)]
+    return [*found, *(signed(value, 1, " %") for value in percent)]
 
 
 def caption(asked: Reproduction) -> str:
@@ -172,13 +169,11 @@ def rows_of(asked: Reproduction) -> list[list[str]]:
 
 def write(asked: Reproduction) -> list[Path]:
     """TABLE-SCALE-BENCHMARK.md and .csv in the folder of the reproduction."""
-    text, rows, place = io.StringIO(), rows_of(asked), (asked.scale, asked.data)
-    csv.writer(text).writerows([[*row, *more] for row, more in zip(rows, [("scale", "data"), *[place] * (len(rows) - 1)], strict=True)])
+    (first, *others), place = rows_of(asked), [asked.scale, asked.data]
+    table = [[*first, "scale", "data"], *([*row, *place] for row in others)]
     name = f"{asked.table}-{asked.scale}-{asked.benchmark}"
-    files = {asked.out / f"{name}.md": markdown(asked), asked.out / f"{name}.csv": text.getvalue()}
-    for path, content in files.items():
-        with replacing(path) as file:
-            file.write(content.encode())
+    files = {asked.out / f"{name}.md": markdown(asked), asked.out / f"{name}.csv": csv_table(table)}
+    write_texts(files)
     return list(files)
 
 
@@ -191,11 +186,3 @@ def _mean(value: Interval | None, digits: int) -> str:
     if value is None:
         return ""
     return f"{value.mean:.{digits}f}" + ("" if math.isnan(value.low) else f" ± {value.high - value.mean:.{digits}f}")
-
-
-def _ends(value: Interval | None) -> str:
-    return "" if value is None or math.isnan(value.low) else f"{value.low:+.2f} to {value.high:+.2f}"
-
-
-def _signed(value: float | None, digits: int) -> str:
-    return "" if value is None else f"{value:+.{digits}f}"

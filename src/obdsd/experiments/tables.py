@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,12 @@ def header() -> list[str]:
 def write_tables(comparison: Comparison, out: Path) -> None:
     """`comparison.json`, `.csv` and `.md` in a folder."""
     write_json(out / "comparison.json", _plain(comparison))
-    table = io.StringIO()
-    csv.writer(table).writerows(_table(comparison))
-    for name, text in (("comparison.csv", table.getvalue()), ("comparison.md", markdown(comparison))):
-        with replacing(out / name) as file:
+    write_texts({out / "comparison.csv": csv_table(_table(comparison)), out / "comparison.md": markdown(comparison)})
+
+
+def write_texts(files: Mapping[Path, str]) -> None:
+    for path, text in files.items():
+        with replacing(path) as file:
             file.write(text.encode())
 
 
@@ -41,8 +43,7 @@ def cells(line: Line) -> list[str]:
     if line.differences is None:
         return [line.name, *means, "", "", "", "1"]
     gain = line.differences["recall@1"]
-    assert line.over_classes is not None
-    return [line.name, *means, f"{100 * gain.mean:+.2f}", ends(gain), ends(line.over_classes), f"{line.time_ratio:.2f}"]
+    return [line.name, *means, signed(100 * gain.mean, 2), ends(gain), ends(line.over_classes), f"{line.time_ratio:.2f}"]
 
 
 def text_table(comparison: Comparison) -> str:
@@ -67,14 +68,25 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in ruled)
 
 
-def caption(comparison: Comparison) -> str:
-    n, shares = len(comparison.seeds), [shown.title for shown in compared_metrics() if shown.percent]
+def csv_table(rows: Sequence[Sequence[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue()
+
+
+def units() -> str:
+    """What the columns are: shares in percent, and those of the training set."""
+    shares = ", ".join(shown.title for shown in compared_metrics() if shown.percent)
     trained = " and ".join(shown.title.lower() for shown in compared_metrics() if shown.on_training_set)
+    return f"{shares} in percent; {trained} of the training set by its true labels"
+
+
+def caption(comparison: Comparison) -> str:
+    n = len(comparison.seeds)
     before = "".join(f" Recall@1 of {name}, untrained: {100 * value:.2f}." for name, value in comparison.reference.items())
     return (
-        f"{comparison.data}, {comparison.scored} classes, {comparison.epochs}. Means over {n} seed{'s' * (n > 1)}; {', '.join(shares)} in "
-        f"percent; {trained} of the training set by its true labels. Differences are paired by seed, with a 95 % t interval over seeds "
-        f"and a bootstrap over classes.{before}"
+        f"{comparison.data}, {comparison.scored} classes, {comparison.epochs}. Means over {n} seed{'s' * (n > 1)}; {units()}. Differences "
+        f"are paired by seed, with a 95 % t interval over seeds and a bootstrap over classes.{before}"
     )
 
 
@@ -91,14 +103,19 @@ def _sentence(line: Line, baseline: Line) -> str:
     gain = line.differences["recall@1"]
     result = f"{line.name}: {100 * line.means['recall@1'].mean:.1f} %, {100 * gain.mean:+.1f} points"
     if math.isnan(gain.low):
-        return f"{result} to {baseline.name} with one seed: no interval over seeds, no conclusion."
-    verdict = f"{'better' if gain.mean > 0 else 'worse'} than" if gain.tells_apart else "no difference can be told from"
+        return f"{result} against {baseline.name}. One seed: no interval over seeds, no conclusion."
+    verdict = f"{'better' if gain.mean > 0 else 'worse'} than" if gain.tells_apart else "no clear difference from"
     return f"{result} (95 % interval {ends(gain)}): {verdict} {baseline.name}."
 
 
-def ends(interval: Interval) -> str:
-    """The ends of a difference's interval in points; nothing where there is none."""
-    return "" if math.isnan(interval.low) else f"{100 * interval.low:+.2f} to {100 * interval.high:+.2f}"
+def ends(interval: Interval | None, points: float = 100.0) -> str:
+    """The ends of a difference's interval in points; nothing where there is none. `points` make a difference of 1."""
+    return "" if interval is None or math.isnan(interval.low) else f"{points * interval.low:+.2f} to {points * interval.high:+.2f}"
+
+
+def signed(value: float | None, digits: int, unit: str = "") -> str:
+    """A difference; nothing where there is none."""
+    return "" if value is None else f"{value:+.{digits}f}{unit}"
 
 
 def _plain(value: Any) -> Any:

@@ -11,6 +11,7 @@ from torch import nn
 
 from obdsd.errors import InputError
 from obdsd.objectives.objective import Objective, one_a_class
+from obdsd.objectives.soft_triple import several_a_class
 from obdsd.parts import suggestion
 from obdsd.spec import Spec
 
@@ -39,7 +40,8 @@ def from_pml(loss: nn.Module, miner: nn.Module | None = None, lr: float | None =
             raise InputError(f"{field}={part.__name__} is a class; make one of it, {part.__name__}()")
     if miner is not None and isinstance(loss, losses.CrossBatchMemory):
         raise InputError("miner=… beside CrossBatchMemory would mine the batch, not the memory; use CrossBatchMemory(…, miner=…)")
-    proxies = one_a_class if isinstance(loss, (losses.ProxyAnchorLoss, losses.ProxyNCALoss)) else None
+    kinds = {losses.ProxyAnchorLoss: one_a_class, losses.ProxyNCALoss: one_a_class, losses.SoftTripleLoss: several_a_class}
+    proxies = next((proxies for kind, proxies in kinds.items() if isinstance(loss, kind)), None)
     return LibraryObjective(loss, miner, optimiser=None if lr is None else {"lr": lr}, proxies=proxies)
 
 

@@ -39,10 +39,11 @@ def soft_triple(num_classes: int, dim: int, seed: int = 0) -> Objective:
         weight_reg_weight=0.2,
     )
     optimiser = {"lr": 1e-2, "eps": 1e-2}
-    return Objective(loss, unit_rows=True, num_classes=num_classes, dim=dim, optimiser=optimiser, proxies=_centres)
+    return Objective(loss, unit_rows=True, num_classes=num_classes, dim=dim, optimiser=optimiser, proxies=several_a_class)
 
 
-def _centres(loss: losses.SoftTripleLoss) -> Float[Tensor, "c k d"]:
+def several_a_class(loss: losses.SoftTripleLoss) -> Float[Tensor, "c k d"]:
+    """The centres of each class."""
     return loss.fc.T.unflatten(0, (loss.num_classes, loss.centers_per_class))
 
 

@@ -1,0 +1,86 @@
+"""All parts of the package: each can be found, says what it is and what every setting of it does, and the page of the docs agrees."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import obdsd
+from obdsd import InputError
+from obdsd.catalogue import DATA, OUTSIDE, TABLES, register
+from obdsd.cli import main
+from obdsd.convert import MISSING, convert
+from obdsd.spec import Spec
+
+PARTS = [(kind, name) for kind, table in TABLES.items() for name in table.names]
+each = pytest.mark.parametrize(("kind", "name"), PARTS)
+PAGE = Path(__file__).parents[1] / "docs" / "parts.md"
+SENTENCE = re.compile(r"\S.*[.…]")
+
+
+@each
+def test_a_part_is_found_and_says_what_it_is(kind, name):
+    table = TABLES[kind]
+    assert callable(table.find(name))
+    assert SENTENCE.fullmatch(table.summary(name)), "begin its docstring with a sentence on one line"
+
+
+@each
+def test_every_setting_has_a_sentence_and_a_default_of_its_own_type(kind, name):
+    for setting in TABLES[kind].settings(name).values():
+        assert SENTENCE.fullmatch(setting.sentence), f"add {setting.name}: … to the docstring's Args"
+        if setting.default is not MISSING and setting.default is not None:
+            assert convert(setting.name, setting.type, setting.default) == setting.default
+            assert type(convert(setting.name, setting.type, setting.default)) is type(setting.default)
+
+
+@each
+def test_defaults_written_out_are_the_part_itself(kind, name):
+    table = TABLES[kind]
+    settings = {s.name: s.default for s in table.settings(name).values() if s.default is not MISSING}
+    needed = {s.name: {"omega": 0.3, "source": "a/run", "targets": "pairwise", "name": "TripletMarginLoss"}[s.name]
+              for s in table.settings(name).values() if s.default is MISSING}  # fmt: skip
+    assert table.checked(Spec(name, {**needed, **settings})) == table.checked(Spec(name, needed))
+    assert table.checked(str(table.checked(Spec(name, needed)))) == table.checked(Spec(name, needed))
+
+
+def test_data_sets_have_no_settings():
+    assert all(DATA.settings(name) == {} for name in DATA.names)
+
+
+def test_register_by_kind():
+    def made_up(omega: float = 0.5):
+        return omega
+
+    with pytest.raises(InputError, match=r"^kind=target is not known; did you mean targets\?$"):
+        register("target", "made-up", made_up)
+    with pytest.raises(InputError, match=r"^loss=margin is taken"):
+        obdsd.register("loss", "margin", made_up)
+    assert __name__ not in OUTSIDE
+    try:
+        obdsd.register("targets", "made-up-here", made_up)
+        assert TABLES["targets"].build("made-up-here(omega=0.7)") == 0.7
+        assert __name__ in OUTSIDE  # so that other processes import it too
+    finally:
+        TABLES["targets"]._homes.pop("made-up-here", None)
+        OUTSIDE.discard(__name__)
+
+
+def test_the_page_of_all_parts_is_what_the_tables_give(capsys):
+    assert main(["parts", "--format", "markdown"]) == 0
+    assert capsys.readouterr().out == PAGE.read_text(), "rewrite it: obdsd parts --format markdown > docs/parts.md"
+
+
+def test_the_list_has_every_part_and_every_setting(capsys):
+    assert main(["parts"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for kind, name in PARTS:
+        assert any(line.startswith(f"  {name}: ") for line in lines)
+        for setting in TABLES[kind].settings(name):
+            assert any(line.startswith(f"      {setting}: ") for line in lines)
+    assert "      omega: Probability of continuing the walk. [must be given]" in lines
+    assert "  recall@1: Share of queries whose nearest other item has the same class. Higher is better." in lines
+    assert main(["parts", "system"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "system:"
+    assert main(["parts", "los"]) == 2
+    assert capsys.readouterr().err == "obdsd: kind=los is not known; did you mean loss?\n"

@@ -1,0 +1,197 @@
+"""The options of a training: limits, what does not go together, and the same values in Python, YAML and JSON."""
+
+import dataclasses
+import json
+import re
+
+import pytest
+import yaml
+
+from obdsd import InputError
+from obdsd.options import LARGEST, TrainOptions, as_dict, check_limits, converted, option, why_idle
+from obdsd.presets import preset
+from obdsd.spec import Spec
+
+FIELDS = {each.name: each.metadata for each in dataclasses.fields(TrainOptions)}
+
+
+def made(**changes):
+    return TrainOptions(**converted(TrainOptions, {"data": "glyphs", **changes}))
+
+
+def test_defaults_are_the_papers_for_cub():
+    options = TrainOptions("cub200:x")
+    assert (str(options.loss), str(options.teacher), str(options.targets)) == (
+        "multi-similarity",
+        "previous-epoch",
+        "batch-diffusion(omega=0.3)",
+    )
+    assert (options.weight, options.temperature, options.ramp, options.epochs, options.batch_size, options.per_class) == (
+        1000.0, 1.0, "linear", 150, 112, 2,
+    )  # fmt: skip
+    assert (options.optimizer, options.lr, options.weight_decay, options.schedule) == ("adam", 1e-5, 4e-4, "constant")
+    assert (options.backbone, options.pooling, options.head, options.dim) == ("resnet50.tv_in1k", "avg", "linear", None)
+    assert str(options.system) == "standard"
+
+
+def test_options_survive_yaml_json_and_a_command_line():
+    """Every preset does as a dict: tests/test_presets.py."""
+    for name, data in (("ms", "rows.npz"), ("margin+s2sd-msdf+obdp", "sop:x"), ("ms+psd-balanced", "glyphs"), ("nt-xent+bar", "folder:x")):
+        options = preset(name, data, seed=3, out="some where")
+        plain = as_dict(options)
+        for text in (yaml.safe_load(yaml.safe_dump(plain)), json.loads(json.dumps(plain))):
+            assert TrainOptions(**converted(TrainOptions, text)) == options
+        words = {
+            name: ",".join(map(str, value)) if isinstance(value, list) else str(value) for name, value in plain.items() if value is not None
+        }
+        assert TrainOptions(**converted(TrainOptions, words)) == options
+
+
+@pytest.mark.usefixtures("as_shipped")
+def test_options_are_of_their_types_wherever_they_are_made():
+    loose = {"epochs": "3", "lr": "1e-3", "ks": [8, 2], "flip": "no", "dim": "none", "lr_steps": "", "hidden": 8.0}
+    options = TrainOptions("glyphs", loss=Spec("margin", {"beta": "0.6"}), teacher="ema(0.9)", **loose)
+    assert (options.epochs, options.lr, options.ks, options.flip, options.dim, options.lr_steps) == (3, 1e-3, (1, 2, 8), False, None, ())
+    assert str(options.loss) == "margin(beta=0.6)"
+    assert options.hidden == 8
+    assert options.replace(epochs="4").epochs == 4
+    assert str(options.teacher) == "ema(decay=0.9)"
+    with pytest.raises(InputError, match=r"optimizer=adan must be one of adam, adamw, sgd; did you mean adam\?"):
+        TrainOptions("glyphs", optimizer="adan")
+    with pytest.raises(InputError, match=r"loss=margn is not known; did you mean margin\?"):
+        made().replace(loss="margn")
+    with pytest.raises(InputError, match=r"^epoch=3 is no option here; did you mean epochs\?$"):
+        made().replace(epoch=3)
+
+
+NUMBERS = [(name, about) for name, about in FIELDS.items() if not (about["at_least"] is about["above"] is about["below"] is None)]
+
+
+@pytest.mark.parametrize(("name", "about"), NUMBERS, ids=[name for name, _ in NUMBERS])
+def test_numbers_outside_their_limits_are_refused(name, about):
+    low, above, below = about["at_least"], about["above"], about["below"]
+    bad = [low - 1] if low is not None else [above, above - 1]
+    bad += [] if below is None else [below, below + 1]
+    for value in bad:
+        value = (value,) if isinstance(getattr(TrainOptions, name), tuple) else value
+        with pytest.raises(InputError, match=rf"^{name}=\S+ must be .*\d"):
+            made(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epochs": 0}, "epochs=0 must be 1 or more"),
+        ({"temperature": 0.0}, "temperature=0.0 must be a number above 0"),
+        ({"label_noise": 1.0}, "label_noise=1.0 must be from 0 to less than 1"),
+        ({"seed": LARGEST}, f"seed={LARGEST} must be from 0 to less than {LARGEST}"),
+        ({"lr": float("nan")}, "lr=nan must be a number above 0"),
+        ({"weight": float("inf")}, "weight=inf must be 0 or more"),
+        ({"test_fraction": float("nan")}, "test_fraction=nan must be finite"),
+        ({"ks": (1, 0)}, "ks=1,0 must be 1 or more"),
+        ({"crop": 1.5}, "crop=1.5 must be 1 or less; 1 keeps the whole image"),
+        ({"schedule": "steps"}, "lr_steps= and schedule=steps must go together"),
+        ({"lr_steps": (3,)}, "lr_steps=3 and schedule=constant must go together"),
+        ({"val_fraction": 0.2, "val_fold": "0/5"}, "val_fold=0/5 and val_fraction are two ways; give one"),
+        ({"score": "validation", "test_every": 2}, "test_every=2 reads the test classes, score=validation does not; leave one of them out"),
+        ({"select": "best", "evaluate_every": 0}, "evaluate_every=0 leaves nothing to choose from; try 1"),
+        ({"patience": 1, "evaluate_every": 151}, "evaluate_every=151 leaves nothing to choose from; try 1"),
+        ({"head": "none", "head_only_epochs": 1}, "head_only_epochs=1 needs a head; use head=linear"),
+        ({"head": "two-layer", "head_init": "projection"}, "head_init=projection needs head=linear, not two-layer"),
+        ({"supervision": "none", "label_noise": 0.1}, "label_noise=0.1 has no labels to spoil without supervision; leave it out"),
+        ({"preset": "ms"}, "preset=ms is the plain loss, but teacher=previous-epoch would teach; from Python use obdsd.presets.preset("),
+        ({"ks": ()}, "ks= must hold a number; try 1,2,4,8"),
+        *(
+            ({"val_fold": fold}, f"val_fold={fold} must be I/K with I from 0 to K-1, as 0/5")
+            for fold in ("5/5", "0/1", "-1/3", "1", "a/b", "1/2/3")
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(changes, message):
+    with pytest.raises(InputError, match="^" + re.escape(message)):
+        made(**changes)
+
+
+def test_limits_of_other_options():
+    @dataclasses.dataclass(frozen=True)
+    class Oven:
+        heat: float = option(200.0, "How hot.", above=50, below=300)
+        minutes: float = option(10.0, "How long.", above=5)
+
+    check_limits(Oven())
+    for oven, message in (
+        (Oven(heat=50.0), r"^heat=50.0 must be more than 50 and less than 300$"),
+        (Oven(heat=300.0), r"^heat=300.0 must be more than 50 and less than 300$"),
+        (Oven(minutes=5.0), r"^minutes=5.0 must be a number above 5$"),
+    ):
+        with pytest.raises(InputError, match=message):
+            check_limits(oven)
+
+
+def test_depths_are_sorted_and_begin_with_one():
+    assert made(ks="8,4").ks == (1, 4, 8)
+
+
+def test_folds():
+    assert made(val_fold="2/5").fold == (2, 5)
+    assert made().fold is None
+
+
+def test_what_needs_held_out_classes():
+    wanted = {"select": "best", "patience": 2, "score": "validation"}
+    for name, value in wanted.items():
+        assert made(**{name: value}).needs_held_out_classes == name
+    assert made().needs_held_out_classes is None
+
+
+def test_who_distils():
+    assert made().distils
+    assert made(teacher="none", system="s2sd").distils
+    assert not made(teacher="none", preset="ms").distils
+
+
+def test_what_is_kept_and_what_tells_a_run_from_others():
+    """A run's numbers are told by its identity: only where it runs and how it is watched may differ."""
+    everything, options = {*FIELDS}, made()
+    assert everything - {*options.kept()} == {"resume", "report"}
+    machine = {"out", "device", "workers", "checkpoint_minutes", "checkpoint_steps", "logger"}
+    assert everything - {*options.identity()} == {"resume", "report"} | machine
+    assert options.replace(device="cpu", out="x", resume=True).identity() == options.identity()
+    assert options.replace(seed=1).identity() != options.identity()
+
+
+def test_every_option_has_a_sentence_and_a_group():
+    for name, about in FIELDS.items():
+        assert re.fullmatch(r"[A-Za-z].*\.", about["sentence"]), name
+        assert about["group"], name
+
+
+IDLE = [
+    ("targets", "pairwise", {"teacher": "none", "preset": "ms"}, "teacher=none"),
+    ("weight", 3.0, {"teacher": "none", "preset": "ms"}, "teacher=none"),
+    ("temperature", 3.0, {"teacher": "none", "preset": "ms"}, "teacher=none"),
+    ("ramp", "constant", {"teacher": "none", "preset": "ms"}, "teacher=none"),
+    ("pretrained", "imagenet", {"backbone": "features"}, "backbone=features"),
+    ("pooling", "avg+max", {"backbone": "features"}, "backbone=features"),
+    ("batchnorm", "train", {"backbone": "features"}, "backbone=features"),
+    ("size", 64, {"backbone": "features"}, "backbone=features"),
+    ("crop", 0.5, {"backbone": "features"}, "backbone=features"),
+    ("flip", False, {"backbone": "features"}, "backbone=features"),
+    ("channels_last", True, {"backbone": "features"}, "backbone=features"),
+    ("replacement", True, {"supervision": "none"}, "supervision=none"),
+    ("head_lr", 0.1, {"head": "none"}, "head=none"),
+    ("momentum", 0.5, {"optimizer": "adam"}, "optimizer=adam"),
+    ("lr_gamma", 0.5, {"schedule": "cosine"}, "schedule=cosine"),
+]
+
+
+def test_every_option_that_may_be_idle_is_listed_here():
+    assert {name for name, *_ in IDLE} == {name for name, about in FIELDS.items() if about["idle"] is not None}
+
+
+@pytest.mark.parametrize(("name", "value", "beside", "why"), IDLE, ids=[name for name, *_ in IDLE])
+def test_why_an_option_does_nothing(name, value, beside, why):
+    assert why_idle(made(**{name: value}, **beside), name) == why
+    acting = {"momentum": {"optimizer": "sgd"}, "lr_gamma": {"schedule": "steps", "lr_steps": (2,)}}.get(name, {})
+    assert why_idle(made(**{name: value}, **acting), name) == ""
+    assert why_idle(made(), "epochs") == ""

@@ -1,0 +1,201 @@
+"""Presets: the paper's numbers for each benchmark, ω as a short-cut, and options that would do nothing."""
+
+import re
+
+import pytest
+
+from obdsd import InputError
+from obdsd.catalogue import DATA, TARGETS, register
+from obdsd.data import training_defaults
+from obdsd.options import as_dict
+from obdsd.presets import LOSSES, METHODS, NAMES, preset, resolve, resolve_with_idle
+
+SOURCES = {kind: f"{kind}:x" for kind in DATA.names if kind not in ("glyphs", "embeddings")} | {"embeddings": "x.npz", "glyphs": "glyphs"}
+
+
+ALL = [loss + (f"+{method}" if method else "") for loss in LOSSES for method in METHODS]
+
+
+@pytest.mark.parametrize(
+    ("data", "names"), [(data, ALL if kind == "embeddings" else NAMES) for kind, data in SOURCES.items()], ids=SOURCES.keys()
+)
+def test_every_preset_resolves_on_all_data(data, names):
+    for name in names:
+        options = preset(name, data)
+        loss, _, method = name.partition("+")
+        assert (options.preset, str(options.loss), options.distils) == (name, LOSSES[loss]["loss"], bool(method))
+        TARGETS.build(options.targets)  # what the part itself would refuse
+        if name in NAMES:
+            assert resolve(as_dict(options)) == options  # as a run's own config.yaml is read
+
+
+def test_listed_presets():
+    assert NAMES[:8] == ["ms", "margin", "r-margin", "proxy-anchor", "proxy-nca", "soft-triple", "nt-xent", "ms+psd"]
+    assert len(NAMES) == len({*NAMES}) == len(LOSSES) + len(METHODS) - 1
+    assert "proxy-anchor+proxy-diffusion" in NAMES  # proxies are needed
+
+
+# epochs, λ of PSD and OBD-SD, ω, τ_d of the softmax form, λ of BAR, weight and pooling of S2SD's features, Recall's depths
+PAPER = {
+    "cub200": (150, 1000.0, 0.3, 1.0, 100.0, 50.0, "avg+max", (1, 2, 4, 8)),
+    "cars196": (150, 75.0, 0.99, 1.0, 50.0, 50.0, "avg+max", (1, 2, 4, 8)),
+    "sop": (100, 100.0, 0.5, 0.005, 100.0, 5.0, "avg", (1, 10, 100)),
+    "inshop": (100, 100.0, 0.5, 0.005, 100.0, 5.0, "avg", (1, 10, 20, 30)),
+}
+
+
+@pytest.mark.parametrize("kind", PAPER)
+def test_the_papers_numbers(kind):
+    epochs, weight, omega, walk_temperature, bar_weight, feature_weight, pooling, ks = PAPER[kind]
+
+    def of(method):
+        return preset(f"ms+{method}", f"{kind}:x")
+
+    def parts(method):
+        options = of(method)
+        return str(options.teacher), str(options.targets), str(options.system), options.weight, options.ramp
+
+    walk = f"batch-diffusion(omega={omega})"
+    tau = f", walk_temperature={walk_temperature}" if walk_temperature != 1.0 else ""
+    heads = [] if pooling == "avg+max" else [f"pooling={pooling}"]
+
+    def s2sd(*settings):
+        return f"s2sd({', '.join(settings)})" if settings else "s2sd"
+
+    expected = {
+        "psd": ("previous-epoch", "pairwise", "standard", weight, "linear"),
+        "psd-balanced": ("previous-epoch", "balanced(pairwise)", "standard", weight, "linear"),
+        "psd-constant": ("previous-epoch", "pairwise", "standard", weight, "constant"),
+        "obd-sd": ("previous-epoch", walk, "standard", weight, "linear"),
+        "obd-sd-softmax": ("previous-epoch", f"batch-diffusion(omega={omega}, form=softmax{tau})", "standard", weight, "linear"),
+        "anchor": ("features", "pairwise", "standard", 100.0, "constant"),
+        "mean-mix": ("previous-epoch", f"mean-mix(omega={omega})", "standard", weight, "linear"),
+        "uniform-mix": ("previous-epoch", f"uniform-mix(omega={omega})", "standard", weight, "linear"),
+        "bar": ("born-again", "pairwise", "standard", bar_weight, "constant"),
+        "bar+obdp": ("born-again", walk, "standard", bar_weight, "constant"),
+        "s2sd-dsd": ("none", "pairwise", s2sd("widths=[2048]", *heads), 50.0, "constant"),
+        "s2sd-msd": ("none", "pairwise", s2sd(*heads), 50.0, "constant"),
+        "s2sd-msdf": ("none", "pairwise", s2sd(*heads, f"feature_weight={feature_weight}"), 50.0, "constant"),
+        "s2sd-dsd+obdp": ("none", walk, s2sd("widths=[2048]", *heads), 50.0, "constant"),
+        "s2sd-msd+obdp": ("none", walk, s2sd(*heads), 50.0, "constant"),
+        "s2sd-msdf+obdp": ("none", walk, s2sd(*heads, f"feature_weight={feature_weight}"), 50.0, "constant"),
+        "global": ("previous-epoch", f"global-diffusion(omega={omega})", "standard", weight, "linear"),
+        "proxy-diffusion": ("previous-epoch", f"proxy-diffusion(omega={omega})", "standard", weight, "linear"),
+    }
+    assert {method: parts(method) for method in METHODS if method} == expected
+    assert {(of(method).epochs, of(method).ks, of(method).pooling) for method in METHODS if method} == {
+        (epochs, (*sorted({1, *ks}),), "avg")
+    }
+    assert of("anchor").temperature == 0.2
+    assert of("obd-sd").temperature == 1.0
+
+
+@pytest.mark.parametrize(
+    ("method", "weight"), [("psd", 100.0), ("obd-sd", 1.0), ("obd-sd-softmax", 1.0), ("mean-mix", 1.0), ("uniform-mix", 1.0)]
+)
+def test_what_does_well_on_embeddings(method, weight):
+    options = preset(f"ms+{method}", "x.npz")
+    assert (options.weight, options.epochs, options.backbone, options.head_init, options.lr) == (weight, 40, "features", "projection", 1e-4)
+
+
+def test_glyphs_and_data_without_settings_of_their_own():
+    options = preset("ms+obd-sd", "glyphs")
+    assert (options.epochs, options.backbone, options.lr, options.crop, options.flip, options.weight) == (
+        20,
+        "tiny-conv",
+        1e-3,
+        0.7,
+        False,
+        1.0,
+    )
+    assert as_dict(preset("ms+obd-sd", "folder:x")) == {**as_dict(preset("ms+obd-sd", "cub200:x")), "data": "folder:x"}
+
+
+def test_a_projection_is_left_out_beside_another_head():
+    assert preset("ms", "x.npz", head="two-layer").head_init == "random"
+    with pytest.raises(InputError, match="head_init=projection needs head=linear, not none"):
+        preset("ms", "x.npz", head="none", head_init="projection")
+
+
+def test_nt_xent_needs_no_labels():
+    assert preset("nt-xent+psd", "glyphs").supervision == "none"
+    assert str(preset("nt-xent+psd", "glyphs").teacher) == "previous-epoch"
+
+
+@pytest.mark.parametrize(
+    ("changes", "targets"),
+    [
+        ({"omega": 0.7}, "batch-diffusion(omega=0.7)"),
+        ({"omega": "0.7"}, "batch-diffusion(omega=0.7)"),
+        ({"targets": "batch-diffusion"}, "batch-diffusion(omega=0.5)"),  # the data's
+        ({"targets": "batch-diffusion(0.1)"}, "batch-diffusion(omega=0.1)"),
+        ({"targets": "batch-diffusion(0.1, softmax)", "omega": 0.7}, "batch-diffusion(omega=0.7, form=softmax)"),
+        ({"targets": "global-diffusion(neighbours=5)"}, "global-diffusion(omega=0.5, neighbours=5)"),
+        ({"targets": "global-diffusion(neighbours=5)", "omega": 0}, "global-diffusion(omega=0.0, neighbours=5)"),
+        ({"targets": "balanced(batch-diffusion)"}, "balanced(batch-diffusion(omega=0.5))"),
+        ({"targets": "balanced(batch-diffusion(form=softmax))", "omega": 0.7}, "balanced(batch-diffusion(omega=0.7, form=softmax))"),
+        ({"targets": "balanced(targets=mean-mix)", "omega": 0.7}, "balanced(mean-mix(omega=0.7))"),
+        ({"targets": "pairwise(scale=0.7)"}, "pairwise(scale=0.7)"),
+    ],
+)
+def test_omega_is_short_for_a_setting_of_the_targets(changes, targets):
+    assert str(preset("ms+obd-sd", "sop:x", **changes).targets) == targets
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("ms+psd", {"omega": 0.5}, "omega=0.5 does nothing with targets=pairwise; it is a setting of batch-diffusion, global-diffusion, "),
+        ("ms+psd-balanced", {"omega": 0.5}, "omega=0.5 does nothing with targets=pairwise; "),
+        ("ms", {"omega": 0.5}, "omega=0.5 does nothing with teacher=none; leave it out or change teacher"),
+        ("ms", {"weight": 3.0}, "weight=3.0 does nothing with teacher=none; leave it out or change teacher"),
+        ("ms", {"targets": "pairwise"}, "targets=pairwise does nothing with teacher=none; leave it out or change teacher"),
+        ("ms+psd", {"momentum": 0.5}, "momentum=0.5 does nothing with optimizer=adam; leave it out or change optimizer"),
+        ("ms+psd", {"targets": "balanced"}, "targets=balanced needs targets; write balanced(targets=…)"),
+        ("ms+psd", {"targets": "balanced(5)"}, "'5' must begin with a name"),
+        ("ms+psd", {"targets": "batch-diffusion(0.3, softmax, 1, 2)"}, "has more values than batch-diffusion has settings (omega, form,"),
+        ("ms+psd", {"epoch": 3}, "epoch=3 is no option here; did you mean epochs?"),
+        ("ms+psd", {"loss": 5}, "loss: '5' must begin with a name"),
+        ("ms+odb-sd", {}, "preset='ms+odb-sd' is not known; did you mean ms+obd-sd?"),
+        ("triplet", {}, "preset='triplet' is not known; "),
+        (
+            "zzz",
+            {},
+            "preset='zzz' is not known; it is a loss (ms, margin, r-margin, proxy-anchor, proxy-nca, soft-triple, nt-xent), alone or ",
+        ),
+    ],
+)
+def test_what_does_nothing_or_is_not_known_is_refused(name, changes, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        preset(name, "folder:x", **changes)
+
+
+def test_what_says_what_holds_anyway_is_no_mistake():
+    assert preset("ms", "folder:x", weight=1000.0, momentum="0.9", targets="batch-diffusion(omega=0.3)") == preset("ms", "folder:x")
+    assert preset("ms", "x.npz", crop=0.08, weight=100.0) == preset("ms", "x.npz")
+
+
+def test_all_that_is_idle_is_told_at_once_and_in_order():
+    options, idle = resolve_with_idle({"data": "folder:x", "preset": "ms", "momentum": 0.5, "weight": 3.0, "lr": 0.1, "omega": 0.2})
+    assert [*idle] == ["momentum", "weight", "omega"]
+    assert (options.lr, options.weight) == (0.1, 3.0)
+    _, idle = resolve_with_idle({"data": "folder:x", "preset": "ms+psd", "omega": 0.2})  # a row of a comparison in which others walk
+    assert [*idle] == ["omega"]
+    with pytest.raises(InputError, match=r"^momentum=0\.5 does nothing"):
+        resolve({"data": "folder:x", "preset": "ms", "momentum": 0.5, "weight": 3.0})
+
+
+def test_without_a_preset_it_is_the_papers():
+    assert resolve({"data": "cub200:x"}) == preset("ms+obd-sd", "cub200:x")
+
+
+def test_a_data_set_from_outside_sets_options_and_constants_of_methods(monkeypatch):
+    monkeypatch.setattr(DATA, "_homes", {**DATA._homes})
+
+    @training_defaults(epochs=7, pooling="avg+max", heads_pooling="avg", omega=0.8)
+    def made_up(path): ...
+
+    register("data", "made-up", made_up)
+    options = preset("ms+s2sd-msd+obdp", "made-up:x")
+    assert (options.epochs, options.pooling) == (7, "avg+max")
+    assert (str(options.system), str(options.targets)) == ("s2sd(pooling=avg)", "batch-diffusion(omega=0.8)")
