@@ -25,7 +25,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "S2SD, four heads": ("ms+s2sd-msd", {}),
 }
 HEAD = {"head": "two-layer", "hidden": 512}
-NETWORK = {"backbone": "tf_efficientnet_lite0", "weights": "none", "batchnorm": "frozen", "size": 32, "workers": 0}
+NETWORK = {"backbone": "tf_efficientnet_lite0", "pretrained": "none", "batchnorm": "frozen", "size": 32, "workers": 0}
 WIDTH, CLASSES, EACH = 1280, 100, 58  # as CUB's training half has
 
 

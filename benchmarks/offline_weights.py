@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.offline_weights", description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, metavar="DATA", help="CUB-200-2011, the folder with images/")
     data = parser.parse_args().data
-    embedder = Embedder("tf_efficientnet_lite0", weights="offline", head="none", pooling="avg").eval()
+    embedder = Embedder("tf_efficientnet_lite0", pretrained="offline", head="none", pooling="avg").eval()
     results = []
     for resize in RESIZES:
         pixels, labels = read_test_half(data, resize)

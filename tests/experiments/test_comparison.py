@@ -146,8 +146,7 @@ def test_a_fault_in_another_process_is_named_and_ends_the_other_runs_at_once(row
     """They keep their state; nobody waits for days to hear of a mistake."""
     long = rows["ms"].replace(epochs=20000, epoch_batches=0)
     broken = long.replace(loss="pml(BaseMetricLossFunction)")  # its first step fails
-    fault = r"broken/seed-3: epoch 0, step 0: BaseMetricLossFunction of pytorch-metric-learning: NotImplementedError"
-    with pytest.raises(InputError, match=fault):
+    with pytest.raises(InputError, match=r"broken/seed-3: epoch 0, step 0: BaseMetricLossFunction of .*: NotImplementedError"):
         compare({"long": long, "broken": broken}, [3], tmp_path, jobs=2, show=False)
     assert not (tmp_path / "long" / "seed-3" / "result.json").exists()
 
@@ -157,7 +156,7 @@ def test_a_finished_comparison_is_read_again(finished, tmp_path):
     write_tables(comparison, out)
     runs, again = read_comparison(out)
     assert again == comparison
-    assert {name: [record.options.seed for record in records] for name, records in runs.items()} == dict.fromkeys(runs, [*SEEDS])
+    assert {name: [record.options.seed for record in records] for name, records in runs.items()} == {name: [*SEEDS] for name in runs}
     (tmp_path / "comparison.json").write_text('{"lines": 3}')
     with pytest.raises(InputError, match=r"comparison.json: is no comparison of obdsd; give the folder of a finished obdsd compare"):
         read_comparison(tmp_path)

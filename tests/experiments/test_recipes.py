@@ -2,32 +2,30 @@
 
 import itertools
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from obdsd.catalogue import DATA
+from obdsd.data import Collection, Part, open_data
+from obdsd.experiments import reproduction
 from obdsd.experiments.recipes import BENCHMARKS, TABLES
 from obdsd.experiments.reproduction import SCALES, Reproduction, find, options_of, records, reproduce, with_seed
 from obdsd.presets import preset
-from obdsd.training import train
+from obdsd.training import Trainer
 
-MS, PAIRS, WALK = (
-    "MultiSimilarityLoss with MultiSimilarityMiner",
-    "PairwiseTargets(scale=1.0)",
-    "BatchDiffusion(omega={}, form='symmetric', walk_temperature=1.0)",
-)
-OBD, EPOCH, BORN, FOUR = WALK.format(0.3), "PreviousEpochTeacher", "FrozenTeacher", "heads of 512, 1024, 1536, 2048"
-MARGIN = "MarginLoss with "
-ALONE = (None, None)
+MS, PAIRS, OBD = "multi-similarity", "pairwise", "batch-diffusion(omega=0.3)"
+EPOCH, BORN, FOUR, ONE = "previous-epoch", "born-again", "s2sd(feature_from=2)", "s2sd(widths=[2048], feature_from=2)"
+FEATURES = "s2sd(feature_weight=50.0, feature_from=2)"
+ALONE = ("none", None)
 
-# What each row must be: base loss, teacher, targets; written by hand from the paper.
+# What each row must be: base loss; teacher, or the system whose heads teach; targets. Written by hand from the paper.
 EXPECTED = {
     "strong-baselines": {
-        "margin": (MARGIN + "distance", *ALONE),
-        "margin+obd-sd": (MARGIN + "distance", EPOCH, OBD),
-        "r-margin": (MARGIN + "regularised", *ALONE),
-        "r-margin+obd-sd": (MARGIN + "regularised", EPOCH, OBD),
+        "margin": ("margin", *ALONE),
+        "margin+obd-sd": ("margin", EPOCH, OBD),
+        "r-margin": ("r-margin", *ALONE),
+        "r-margin+obd-sd": ("r-margin", EPOCH, OBD),
         "ms": (MS, *ALONE),
         "ms+obd-sd": (MS, EPOCH, OBD),
     },
@@ -37,16 +35,21 @@ EXPECTED = {
         "psd-constant": (MS, EPOCH, PAIRS),
         "psd": (MS, EPOCH, PAIRS),
         "obd-sd": (MS, EPOCH, OBD),
-        "obd-sd-softmax": (MS, EPOCH, "BatchDiffusion(omega=0.3, form='softmax', walk_temperature=1.0)"),
-        "mean-mix": (MS, EPOCH, "MeanMix(omega=0.3)"),
-        "uniform-mix": (MS, EPOCH, "UniformMix(omega=0.3)"),
-        "flat": (MS, EPOCH, "PairwiseTargets(scale=0.7)"),
-        "ema": (MS, "EMATeacher", PAIRS),
-        "memory": (MS, "MemoryTeacher", PAIRS),
+        "obd-sd-softmax": (MS, EPOCH, "batch-diffusion(omega=0.3, form=softmax)"),
+        "mean-mix": (MS, EPOCH, "mean-mix(omega=0.3)"),
+        "uniform-mix": (MS, EPOCH, "uniform-mix(omega=0.3)"),
+        "flat": (MS, EPOCH, "pairwise(scale=0.7)"),
+        "ema": (MS, "ema", PAIRS),
+        "memory": (MS, "memory", PAIRS),
     },
     "sampling": {
-        f"margin-{drawn}{more}": (MARGIN + drawn, *((EPOCH, OBD) if more else ALONE))
-        for drawn in ("random", "semihard", "softhard", "distance")
+        f"margin-{drawn}{more}": (loss, *((EPOCH, OBD) if more else ALONE))
+        for drawn, loss in (
+            ("random", "margin(sampling=random)"),
+            ("semihard", "margin(sampling=semihard)"),
+            ("softhard", "margin(sampling=softhard)"),
+            ("distance", "margin"),
+        )
         for more in ("", "+obd-sd")
     },
     "self-distillation": {
@@ -63,44 +66,87 @@ EXPECTED = {
         "s2sd-msd+obdp": (MS, FOUR, OBD),
     },
     "s2sd": {
-        "s2sd-dsd": (MS, "heads of 2048", PAIRS),
-        "s2sd-dsd+obdp": (MS, "heads of 2048", OBD),
+        "s2sd-dsd": (MS, ONE, PAIRS),
+        "s2sd-dsd+obdp": (MS, ONE, OBD),
         "s2sd-msd": (MS, FOUR, PAIRS),
         "s2sd-msd+obdp": (MS, FOUR, OBD),
-        "s2sd-msdf": (MS, f"{FOUR}, features at 50", PAIRS),
-        "s2sd-msdf+obdp": (MS, f"{FOUR}, features at 50", OBD),
+        "s2sd-msdf": (MS, FEATURES, PAIRS),
+        "s2sd-msdf+obdp": (MS, FEATURES, OBD),
     },
-    "manifolds": {"ms": (MS, *ALONE), "global": (MS, EPOCH, "GlobalDiffusion(omega=0.3, neighbours=5)"), "batch": (MS, EPOCH, OBD)},
+    "manifolds": {"ms": (MS, *ALONE), "global": (MS, EPOCH, "global-diffusion(omega=0.3, neighbours=5)"), "batch": (MS, EPOCH, OBD)},
     "space": {"ms": (MS, *ALONE), "psd": (MS, EPOCH, PAIRS), "obd-sd": (MS, EPOCH, OBD)},
     "noise": {f"{name}-{share}": (MS, *how) for share in (0.1, 0.2, 0.3, 0.4) for name, how in (("ms", ALONE), ("obd-sd", (EPOCH, OBD)))},
-    "omega": {"psd": (MS, EPOCH, PAIRS), **{f"omega-{w}": (MS, EPOCH, WALK.format(w)) for w in (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)}},
+    "omega": {
+        "psd": (MS, EPOCH, PAIRS),
+        **{f"omega-{w}": (MS, EPOCH, f"batch-diffusion(omega={w})") for w in (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)},
+    },
     "lambda": {"ms": (MS, *ALONE), **{f"lambda-{w}": (MS, EPOCH, OBD) for w in (100, 500, 1000, 2000, 5000)}},
     "proxies": {
-        loss + method: (kind, *how)
-        for loss, kind in (("proxy-anchor", "ProxyAnchorLoss"), ("proxy-nca", "ProxyNCALoss"), ("soft-triple", "SoftTripleLoss"))
+        loss + method: (loss, *how)
+        for loss in ("proxy-anchor", "proxy-nca", "soft-triple")
         for method, how in (
             ("", ALONE),
             ("+psd", (EPOCH, PAIRS)),
             ("+obd-sd", (EPOCH, OBD)),
-            ("+proxy-diffusion", (EPOCH, "ProxyDiffusion(omega=0.3)")),
+            ("+proxy-diffusion", (EPOCH, "proxy-diffusion(omega=0.3)")),
         )
     },
     "self-supervised": {
-        "nt-xent": ("NTXentLoss", *ALONE),
-        "nt-xent+psd": ("NTXentLoss", EPOCH, PAIRS),
-        "nt-xent+obd-sd": ("NTXentLoss", EPOCH, OBD),
+        "nt-xent": ("nt-xent", *ALONE),
+        "nt-xent+psd": ("nt-xent", EPOCH, PAIRS),
+        "nt-xent+obd-sd": ("nt-xent", EPOCH, OBD),
     },
 }
 CONSTANT = ("psd-constant", "bar", "s2sd")  # rows whose weight does not grow with the epochs
 
 
-def check_system(table, name, run):
-    """The run is what the row says: its parts as they were built, and the losses that they gave."""
-    loss, teacher, targets = EXPECTED[table][name]
-    system = run["system"]
-    assert (system["loss"], system["teacher"], system["targets"]) == (loss, teacher, targets)
-    first, last = (epoch["distillation"] for epoch in run["losses"])
-    if teacher is None:
+CLASSES = {  # what the parts are made of
+    "multi-similarity": "_MultiSimilarity",
+    "margin": "MarginLoss",
+    "r-margin": "MarginLoss",
+    "proxy-anchor": "ProxyAnchorLoss",
+    "proxy-nca": "ProxyNCALoss",
+    "soft-triple": "SoftTripleLoss",
+    "nt-xent": "NTXentLoss",
+    "none": "NoTeacher",
+    "previous-epoch": "PreviousEpochTeacher",
+    "born-again": "BornAgainTeacher",
+    "ema": "EMATeacher",
+    "memory": "MemoryTeacher",
+    "s2sd": "S2SDSystem",
+    "pairwise": "PairwiseTargets",
+    "batch-diffusion": "BatchDiffusion",
+    "global-diffusion": "GlobalDiffusion",
+    "proxy-diffusion": "ProxyDiffusion",
+    "mean-mix": "MeanMix",
+    "uniform-mix": "UniformMix",
+}
+
+
+def parts_of(options):
+    teacher = options["system"] if options["system"] != "standard" else options["teacher"]
+    return options["loss"], teacher, options["targets"] if teacher != "none" else None
+
+
+def built(system):
+    """The classes of loss, teacher or system, and targets."""
+    teacher = system if type(system).__name__ != "System" else system.teacher
+    objective = getattr(system.objective, "base", system.objective)  # of S2SD: the embedding's own
+    targets = None if type(teacher).__name__ == "NoTeacher" else type(system.distill.targets).__name__
+    return type(objective.loss).__name__, type(teacher).__name__, targets
+
+
+def check_parts(table, name, options, classes):
+    """The run is what the row says: its parts, and what was built of them."""
+    expected = EXPECTED[table][name]
+    assert parts_of(options) == expected
+    assert classes == tuple(part and CLASSES[part.partition("(")[0]] for part in expected)
+
+
+def check_losses(table, name, losses):
+    """A teacher who teaches is heard: at once, or from the second epoch on where the weight grows."""
+    first, last = (epoch["distillation"] for epoch in losses)
+    if EXPECTED[table][name][1] == "none":
         assert (first, last) == (0, 0)
     elif name.startswith(CONSTANT):
         assert first > 0
@@ -115,20 +161,47 @@ def check_neighbours(one, other):
     assert one["losses"] != other["losses"]
 
 
+def few_letters():
+    """Four images of each of 48 letters."""
+
+    def cut(part, classes):
+        keep = [i for label in range(classes) for i in (part.labels == label).nonzero()[0][:4]]
+        return Part(part.items, part.positions[keep], part.labels[keep], part.class_names[:classes])
+
+    whole = open_data("glyphs")
+    return Collection("glyphs", {"train": cut(whole["train"], 48), "test": cut(whole["test"], 2)})
+
+
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
-    """The runs of every table, by table and row."""
-    out, found = tmp_path_factory.mktemp("tiny"), {}
-    for name in TABLES:
-        asked = Reproduction(table=name, scale="tiny", data="glyphs", seeds=1, out=out)
-        reproduce(asked, show=False)
-        done = records(out)
-        found[name] = {row.name: with_losses(find(done, with_seed(options_of(row, "tiny", "glyphs"), 0)), out) for row in asked.rows}
+    """The runs of every table, by table and row: one step an epoch."""
+    out, found, classes, begin = tmp_path_factory.mktemp("tiny"), {}, {}, Trainer.begin
+
+    def watched(trainer, *rest):
+        classes[trainer.options.out] = built(trainer.system)
+        begin(trainer, *rest)
+
+    data = few_letters()
+
+    def glyphs():
+        return data
+
+    glyphs.training_defaults = DATA.find("glyphs").training_defaults
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(DATA._homes, "glyphs", glyphs)
+        patch.setitem(SCALES, "tiny", {**SCALES["tiny"], "epoch_batches": 1, "val_fraction": 0.5, "device": "cpu"})
+        patch.setattr(Trainer, "begin", watched)
+        patch.setattr(reproduction, "measure_times", lambda *_: None)  # test_reproduction.py
+        for name in TABLES:
+            asked = Reproduction(table=name, scale="tiny", data="glyphs", seeds=1, out=out)
+            reproduce(asked, show=False)
+            done = records(out)
+            found[name] = {row.name: find(done, with_seed(options_of(row, "tiny", "glyphs"), 0)) for row in asked.rows}
+    for runs in found.values():
+        for name, run in runs.items():
+            folder = out / run["run"]
+            runs[name] = {**run, "losses": losses_of(folder), "classes": classes[str(folder)]}
     return found
-
-
-def with_losses(record, out):
-    return {**record, "losses": losses_of(out / record["run"])}
 
 
 def losses_of(folder):
@@ -142,16 +215,16 @@ def test_no_row_is_missing():
 @pytest.mark.parametrize("table", TABLES)
 def test_each_row_is_its_system_and_differs_from_its_neighbours(tiny, table):
     for name, run in tiny[table].items():
-        check_system(table, name, run)
+        check_parts(table, name, run["options"], run["classes"])
+        check_losses(table, name, run["losses"])
     for one, other in itertools.pairwise(tiny[table].values()):
         check_neighbours(one, other)
 
 
-def settings_of_neighbour(row, neighbour):
-    """The row's options, taught by the neighbour's teacher or with its targets: a slip that must not go unnoticed."""
-    own, other = (options_of(each, "tiny", "glyphs") for each in (row, neighbour))
-    for fields in (("teacher", "ramp", "heads", "feature_weight"), ("targets", "form", "scale", "omega")):
-        swapped = replace(own, **{field: getattr(other, field) for field in fields})
+def settings_of_neighbour(own, other):
+    """Parts of a row, taught by the neighbour's teacher or with its targets: a slip that must not go unnoticed."""
+    for fields in (("teacher", "system"), ("targets",)):
+        swapped = {**own, **{field: other[field] for field in fields}}
         if swapped != own:
             yield swapped
 
@@ -165,15 +238,15 @@ MUTATED = [
 
 
 @pytest.mark.parametrize(("table", "name", "neighbour"), MUTATED)
-def test_a_row_with_its_neighbours_teacher_or_targets_is_caught(tmp_path, table, name, neighbour):
-    rows = {row.name: row for row in TABLES[table].rows("cub200")}
-    mutants = list(settings_of_neighbour(rows[name], rows[neighbour]))
+def test_a_row_with_its_neighbours_teacher_or_targets_is_caught(tiny, table, name, neighbour):
+    run, other = tiny[table][name], tiny[table][neighbour]
+    mutants = list(settings_of_neighbour(run["options"], other["options"]))
     assert mutants
-    for number, options in enumerate(mutants):
-        result = train(replace(options, out=str(tmp_path / str(number))), show=False)
-        run = {"options": vars(options), **result.record, "losses": losses_of(result.folder)}
+    for options in mutants:
         with pytest.raises(AssertionError):
-            check_system(table, name, run)
+            check_parts(table, name, options, run["classes"])
+    with pytest.raises(AssertionError):
+        check_parts(table, name, run["options"], other["classes"])
 
 
 def test_the_paper_scale_is_the_papers_settings():
@@ -182,21 +255,24 @@ def test_the_paper_scale_is_the_papers_settings():
     rows = {table: {name: {row.name: row for row in TABLES[table].rows(name)} for name in BENCHMARKS} for table in TABLES}
     assert preset("ms+obd-sd", cub) == options_of(rows["elements"]["cub200"]["obd-sd"], "paper", cub)
     ours = [options_of(rows["strong-baselines"][name]["ms+obd-sd"], "paper", f"{name}:somewhere") for name in BENCHMARKS]
-    assert [(o.weight, o.omega, o.epochs, o.lr, o.batch_size, o.dim or 128) for o in ours] == [
-        (1000.0, 0.3, 150, 1e-5, 112, 128),
-        (75.0, 0.99, 150, 1e-5, 112, 128),
-        (100.0, 0.5, 100, 1e-5, 112, 128),
+    assert [(o.weight, str(o.targets), o.epochs, o.lr, o.batch_size, o.dim or 128) for o in ours] == [
+        (1000.0, "batch-diffusion(omega=0.3)", 150, 1e-5, 112, 128),
+        (75.0, "batch-diffusion(omega=0.99)", 150, 1e-5, 112, 128),
+        (100.0, "batch-diffusion(omega=0.5)", 100, 1e-5, 112, 128),
     ]
     bar = [options_of(rows["obdp"][name]["bar+obdp"], "paper", f"{name}:somewhere") for name in BENCHMARKS[:2]]
-    assert [(o.weight, o.omega, o.ramp) for o in bar] == [(100.0, 0.3, "constant"), (50.0, 0.99, "constant")]
+    assert [(o.weight, str(o.targets), o.ramp) for o in bar] == [
+        (100.0, "batch-diffusion(omega=0.3)", "constant"),
+        (50.0, "batch-diffusion(omega=0.99)", "constant"),
+    ]
     s2sd = [options_of(rows["s2sd"][name]["s2sd-msdf"], "paper", f"{name}:somewhere") for name in BENCHMARKS]
-    assert [(o.weight, o.heads_pooling, o.feature_weight) for o in s2sd] == [
-        (50.0, "avg+max", 50.0),
-        (50.0, "avg+max", 50.0),
-        (50.0, "avg", 5.0),
+    assert [(o.weight, str(o.system), str(o.teacher)) for o in s2sd] == [
+        (50.0, "s2sd(feature_weight=50.0)", "none"),
+        (50.0, "s2sd(feature_weight=50.0)", "none"),
+        (50.0, "s2sd(pooling=avg, feature_weight=5.0)", "none"),
     ]
     last = options_of(rows["sota"]["cars196"]["ibn-512+d"], "paper", cars)
-    assert (last.backbone, last.dim, last.pooling, last.epochs, last.steps, last.lr_gamma) == (
+    assert (last.backbone, last.dim, last.pooling, last.epochs, last.lr_steps, last.lr_gamma) == (
         "bn-inception",
         512,
         "avg+max",
@@ -205,7 +281,7 @@ def test_the_paper_scale_is_the_papers_settings():
         0.3,
     )
     last = options_of(rows["sota"]["sop"]["r50-512"], "paper", sop)
-    assert (last.backbone, last.dim, last.weight, last.epochs, last.steps, last.lr_gamma) == (
+    assert (last.backbone, last.dim, last.weight, last.epochs, last.lr_steps, last.lr_gamma) == (
         "resnet50.tv_in1k",
         512,
         200.0,
@@ -213,23 +289,11 @@ def test_the_paper_scale_is_the_papers_settings():
         (70, 100),
         0.2,
     )
-    assert [options_of(rows["elements"][name]["flat"], "paper", f"{name}:somewhere").scale for name in BENCHMARKS] == [0.7, 0.01, 0.5]
+    flat = [options_of(rows["elements"][name]["flat"], "paper", f"{name}:somewhere") for name in BENCHMARKS]
+    assert [str(o.targets) for o in flat] == ["pairwise(scale=0.7)", "pairwise(scale=0.01)", "pairwise(scale=0.5)"]
 
 
 def test_scales_change_no_system():
     """What a scale sets is not what rows differ in."""
-    decides = {
-        "loss",
-        "sampling",
-        "teacher",
-        "targets",
-        "form",
-        "omega",
-        "scale",
-        "ramp",
-        "heads",
-        "feature_weight",
-        "label_noise",
-        "supervision",
-    }
+    decides = {"loss", "teacher", "targets", "system", "ramp", "label_noise", "supervision"}
     assert all(not decides & settings.keys() for settings in SCALES.values())

@@ -37,12 +37,17 @@ def asked(quick, tmp_path_factory):
     return one
 
 
+def asked_rows(asked):
+    return [row.name for row in asked.rows]
+
+
 def test_every_run_is_a_line_with_its_options_and_scores(asked):
     done = records(asked.out)
-    assert [(record["row"], record["seed"]) for record in done] == [(row, seed) for seed in (0, 1) for row in ("ms", "psd", "obd-sd")]
+    seeds = [record["options"]["seed"] for record in done]
+    assert [*zip((record["row"] for record in done), seeds, strict=True)] == [(row, seed) for seed in (0, 1) for row in asked_rows(asked)]
     for record in done:
         assert json.loads((asked.out / record["run"] / "result.json").read_text())["scores"] == record["scores"]
-        assert (record["reference"] is not None) == (record["seed"] == 0)  # the untrained features are scored once a row
+        assert (record["reference"] is not None) == (record["options"]["seed"] == 0)  # the untrained features are scored once a row
 
 
 def test_finished_rows_are_not_run_again_whatever_table_asks_for_them(asked, monkeypatch):
@@ -127,7 +132,7 @@ def test_rows_that_set_their_weight_and_heads_keep_it(asked):
     assert settled(of_lambda, of_lambda.rows[1], show=False).weight == 100.0
     heads = next(row for row in TABLES["obdp"].rows("cub200") if row.name == "s2sd-msd")
     options = settled(replace(asked, table="obdp"), heads, show=False)
-    assert (options.weight, options.heads) == (50.0, "128,256,384,512")
+    assert (options.weight, str(options.system)) == (50.0, "s2sd(widths=[128, 256, 384, 512])")
 
 
 def test_the_numbers_are_those_of_the_runs_beside_those_in_print(asked):
@@ -194,7 +199,7 @@ WRONG = [
     (["elements", "--scale", "tiny", "--only", "obdsd"], r"only=obdsd is no row of elements; there are ms, psd-constant,"),
     (["sota", "--scale", "small", "--data", "x.npz"], r"table=sota needs images, scale=small has features only"),
     (["elements", "--scale", "tiny", "--seeds", "0"], r"seeds=0 must be 1 or more"),
-    (["elements", "--scale", "huge"], r"scale=huge must be one of 'paper', 'small', 'tiny'"),
+    (["elements", "--scale", "huge"], r"scale=huge must be one of paper, small, tiny"),
 ]
 
 

@@ -160,7 +160,7 @@ def wait_until(happened, process, seconds=120):
 
 def test_a_lost_process_ends_the_others_and_the_run_goes_on_with_any_number(features, tmp_path):
     """One of two is killed; later both are asked to end; then one process finishes what two began."""
-    epochs = 40
+    epochs = 20
     options = preset(
         "ms+obd-sd", features, **{**TWO, "epochs": epochs, "checkpoint_steps": 2, "report": False, "out": str(tmp_path / "run")}
     )

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 def engine(device: str, precision: Any) -> Fabric:
     """The engine on the device of that name, or with torchrun on each process's own; its processes are connected."""
-    for name in ("lightning.fabric", "lightning.pytorch"):  # what it says is said here, or of no use
+    for name in ("lightning.fabric", "lightning.pytorch"):  # its remarks are ours already, or of no use
         logging.getLogger(name).setLevel(logging.WARNING)
     if processes() == 1:
         chosen = choose_device(device)
