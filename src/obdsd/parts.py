@@ -149,13 +149,20 @@ def _settings_of(build: Callable[..., Any], context: Collection[str]) -> dict[st
     return {
         name: Setting(
             name=name,
-            type=Any if parameter.annotation is parameter.empty else parameter.annotation,
+            type=_type_of(parameter),
             default=MISSING if parameter.default is parameter.empty else parameter.default,
             sentence=sentences.get(name, ""),
         )
         for name, parameter in inspect.signature(build, eval_str=True).parameters.items()
         if name not in context and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
     }
+
+
+def _type_of(parameter: inspect.Parameter) -> Any:
+    """The annotation. Without one, `noise=0.1` takes numbers and `flip=True` switches; a whole number may stand for any kind."""
+    if parameter.annotation is not parameter.empty:
+        return parameter.annotation
+    return type(parameter.default) if isinstance(parameter.default, (bool, float)) else Any
 
 
 def _sentences(build: Callable[..., Any]) -> dict[str, str]:

@@ -106,7 +106,7 @@ def made_run(name: str, seed: int, noise: float, labels: np.ndarray, classes: in
         options={
             "seed": seed,
             "loss": "multi-similarity",
-            "targets": {"kind": name, "omega": 0.3 if "OBD" in name else None},
+            "targets": "batch-diffusion(omega=0.3)" if "OBD" in name else None,
             "epochs": 12,
         },
         versions={"obdsd": "0.1.0", "torch": "2.10"},

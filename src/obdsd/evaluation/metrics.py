@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from obdsd.errors import InputError
 from obdsd.evaluation import clustering, retrieval
 from obdsd.evaluation.geometry import Density, density, spectral_decay
 from obdsd.evaluation.retrieval import Ranking
+from obdsd.parts import suggestion
 
 Progress = Callable[[str, int, int], None]
 """Told the stage, how much of it is done, and of how much."""
@@ -201,8 +201,7 @@ def metric(name: str) -> Metric:
         return METRICS[name]
     if depth := _recall_depth(name):
         return recall_at(depth)
-    close = difflib.get_close_matches(name.lower(), METRICS, n=1)
-    raise InputError(f"metric={name!r} is not known; {f'did you mean {close[0]}?' if close else 'there are ' + ', '.join(METRICS)}")
+    raise InputError(f"metric={name!r} is not known; {suggestion(name, METRICS)}")
 
 
 def register_metric(new: Metric) -> None:

@@ -124,9 +124,9 @@ class Objective(nn.Module):
 
 
 def parameter_groups_of(loss: nn.Module) -> list[dict[str, Any]]:
-    """The trained parameters of any loss as optimiser groups, with settings of their own if it is an `Objective`."""
-    if isinstance(loss, Objective):
-        return loss.parameter_groups()
+    """The trained parameters of any loss as optimiser groups: its own `parameter_groups()` if it has them, as an `Objective` has."""
+    if hasattr(loss, "parameter_groups"):
+        return loss.parameter_groups()  # type: ignore[operator]
     parameters = [p for p in loss.parameters() if p.requires_grad]
     return [{"params": parameters}] if parameters else []
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from obdsd.data import Collection
 from obdsd.evaluation.metrics import metric
-from obdsd.experiments.comparison import Comparison, class_differences, compared_metrics, value_of
+from obdsd.experiments.comparison import Comparison, compared_metrics, differences_by_class, value_of
 from obdsd.experiments.statistics import class_interval
 from obdsd.experiments.tables import caption, cells, ends, header, sentences, units
 from obdsd.preprocessing import Preprocessing
@@ -56,7 +56,7 @@ def headline_of_runs(runs: Mapping[str, RunRecord]) -> Headline:
     rows = [[baseline, *_scores(first), *(["", ""] if others else []), str(first.options.seed), _minutes(first)]]
     for name, record in others:
         gain = 100 * (recall[name] - recall[baseline])
-        over_classes = ends(class_interval(*class_differences([record], [first])))
+        over_classes = ends(class_interval(*differences_by_class([record.per_class], [first.per_class])))
         rows.append([name, *_scores(record), f"{gain:+.2f}", over_classes, str(record.options.seed), _minutes(record)])
         result = f"{name}: {100 * recall[name]:.1f} %, {gain:+.1f} points to {baseline}"
         told.append(f"{result} with one run each: no interval over seeds, no conclusion.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import jinja2
@@ -40,27 +40,16 @@ def render(content: Content) -> str:
     )
 
 
-def flat(options: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Options of options under dotted names, as people write them on the command line.
-
-    >>> dict(flat({"omega": 0.3, "data": {"size": 64, "crop": None}}))
-    {'omega': '0.3', 'data.size': '64', 'data.crop': 'none'}
-    """
-    for name, value in options.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, "none" if value is None else str(value)
-
-
 def split_options(runs: Sequence[Run]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, str]]]:
-    """Options in which runs differ, with a value for each run, and those that all share."""
-    tables = [dict(flat(run.options)) for run in runs]
-    names = list(dict.fromkeys(name for table in tables for name in table))
-    rows = [(name, [table.get(name, "–") for table in tables]) for name in names]
-    return [(name, values) for name, values in rows if len(set(values)) > 1], [
-        (name, values[0]) for name, values in rows if len(set(values)) == 1
-    ]
+    """Options in which runs differ, with a value for each run, and those that all share; as people write them on the command line."""
+    names = list(dict.fromkeys(name for run in runs for name in run.options))
+    rows = [(name, [_written(run.options.get(name, "–")) for run in runs]) for name in names]
+    common = [(name, values[0]) for name, values in rows if len(set(values)) == 1]
+    return [(name, values) for name, values in rows if len(set(values)) > 1], common
+
+
+def _written(value: object) -> str:
+    return "none" if value is None else str(value)
 
 
 def version_rows(runs: Sequence[Run]) -> list[tuple[str, str]]:
