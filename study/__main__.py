@@ -21,7 +21,7 @@ def compute_features(cub: str) -> None:
     """Compute frozen features of CUB-200-2011 at 128 pixels and of the built-in letters at 64, once."""
     for data, size, file in ((f"cub200:{cub}", 128, CUB), ("glyphs", 64, LETTERS)):
         backbone = records.SCRATCH / "backbone"
-        Embedder("tf_efficientnet_lite0", weights="offline", head="none", size=size).save(backbone)
+        Embedder("tf_efficientnet_lite0", pretrained="offline", head="none", size=size).save(backbone)
         if cli.main(["embed", str(backbone), data, "--out", str(records.SCRATCH / file), "--batch-size", "64"]):
             raise SystemExit("the features could not be computed")
 

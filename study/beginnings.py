@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from obdsd.presets import preset
-from obdsd.settings import TrainOptions
-from obdsd.training.display import Display
-from obdsd.training.loop import Training
-from study.plan import CUB, FOLDS, LETTERS, SEARCH_SEED
-from study.search import features
-from study.variants import HELD_OUT, run_changed, train_changed
+from study.plan import CUB, LETTERS, PROJECTED, QUIET, SEARCH_SEED
+from study.records import run_all
+from study.search import features, on_folds
 
-SEEDS = 2
+SEEDS = range(SEARCH_SEED, SEARCH_SEED + 2)
 DATA = {"cub": (CUB, 5), "letters": (LETTERS, 40)}  # epochs at 5e-4: what the search chose for the plain loss with either beginning
 
 
@@ -36,32 +32,15 @@ BEGINNINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # from random wei
 }
 
 
-def beginning_as(name: str) -> type[Training]:
-    """A training whose head begins as one of these, without a bias."""
-
-    class Begun(Training):
-        def project_head(self, display: Display) -> None:
-            drawn = self.embedder.head.get_parameter("weight").detach().clone()
-            super().project_head(display)
-            weight = self.embedder.head.get_parameter("weight")
-            with torch.no_grad():
-                weight.copy_(BEGINNINGS[name](drawn, weight.clone()))
-
-    return Begun
-
-
 def run_beginnings(jobs: int = 1) -> None:
     """Train heads that begin in different ways with the plain loss, on held-out classes."""
+    import study.parts  # noqa: F401  registers the system
+
     plan = {}
     for data, (file, epochs) in DATA.items():
-        options = preset("ms", features(file), **{**HELD_OUT, "epochs": epochs, "lr": 5e-4, "head_init": "projection"})
+        options = preset("ms", features(file), **QUIET, **PROJECTED, epochs=epochs, lr=5e-4)
         for name in BEGINNINGS:
-            for seed in range(SEARCH_SEED, SEARCH_SEED + SEEDS):
-                for fold, held_out in enumerate(FOLDS):
-                    record = f"beginnings/{data}/{name}/seed-{seed}/fold-{fold}"
-                    plan[record] = (name, replace(options, seed=seed, val_fold=held_out))
-    run_changed(_run, plan, jobs)
-
-
-def _run(record: str, name: str, options: TrainOptions) -> float:
-    return train_changed(record, options, beginning_as(name))
+            begun = options.replace(system=f"beginning({name!r})")
+            for seed in SEEDS:
+                plan |= dict(on_folds(f"beginnings/{data}/{name}/seed-{seed}", begun, seed))
+    run_all(plan, jobs)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from obdsd.experiments.tables import markdown_table
-from study.plan import FOLDS, REGIMES, ROWS, TITLES, beginning, name_of
-from study.reading import SCORES, chosen_of, gains_of, results_of
+from study.plan import REGIMES, ROWS, TITLES, beginning, name_of
+from study.reading import SCORES, chosen_of, gains_of, of_folds, results_of
 from study.records import records
 
 WEIGHTS = (1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0)
@@ -20,9 +20,8 @@ def alike_table(regime: str) -> str:
         begin = beginning(REGIMES[regime], row)
         for weight in WEIGHTS:
             point = name_of({**begin, "weight": weight} if "weight" in begin else begin)
-            names = [f"{row}/{point}/fold-{fold}" for fold in range(len(FOLDS))]
-            if runs.keys() >= {*names}:
-                means = [np.mean([SCORES[score](runs[name]) for name in names]) for score in ("R@1", "MAP@R")]
+            if both := of_folds(runs, f"{row}/{point}"):
+                means = [np.mean([SCORES[score](run) for run in both]) for score in ("R@1", "MAP@R")]
                 cells[row, weight] = ", ".join(f"{mean:.1f}" for mean in means)
     weights = [weight for weight in WEIGHTS if all((row, weight) in cells for row in ALIKE)]
     lines = [[row, *(cells[row, weight] for weight in weights)] for row in ALIKE]
@@ -65,7 +64,7 @@ def agreement_table(_: str) -> str:
         "less than 1 point, either way": np.abs(held_out) < 1,
         "-1 point or less": held_out <= -1,
     }
-    lines = [["held-out classes said", "rows", "test classes agreed", "held-out gain, mean", "test gain, mean"]]
+    lines = [["gain on held-out classes", "rows", "test classes agreed", "held-out gain, mean", "test gain, mean"]]
     for name, group in groups.items():
         if group.any():
             agreed = (held_out * test > 0)[group].sum()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+from obdsd.options import TrainOptions
 from obdsd.presets import preset
-from obdsd.settings import TrainOptions
 
 Change = Mapping[str, Any]
 
@@ -90,10 +91,10 @@ ROWS: dict[str, tuple[str, Change]] = {
     "obd-sd-softmax": ("ms+obd-sd-softmax", {}),
     "mean-mix": ("ms+mean-mix", {}),
     "uniform-mix": ("ms+uniform-mix", {}),
-    "flat": ("ms+psd", {"scale": 0.7}),
+    "flat": ("ms+psd", {"targets": "pairwise(scale=0.7)"}),
     "balanced": ("ms+psd-balanced", {}),
     "psd-constant": ("ms+psd-constant", {}),
-    "obd-sd-sharp": ("ms+obd-sd-softmax", {"walk_temperature": 0.05}),
+    "obd-sd-sharp": ("ms+obd-sd-softmax", {"targets": "batch-diffusion(form=softmax, walk_temperature=0.05)"}),
     "ema": ("ms+psd", {"teacher": "ema"}),
     "memory": ("ms+psd", {"teacher": "memory"}),
     "margin": ("margin", {}),
@@ -138,12 +139,12 @@ def tried(regime: Regime, row: str) -> int:
     return 1 + sum(len(turn_of(begin, changes, row)) - 1 for changes in regime.turns)
 
 
+@cache
 def _acts(axis: str, row: str) -> bool:
     """Whether the row has this setting at all."""
     usual = preset(ROWS[row][0], "rows.npz", **ROWS[row][1])
-    if axis in ("weight", "temperature"):
-        return usual.teacher != "none"
-    return axis != "omega" or (usual.teacher != "none" and usual.targets != "pairwise")
+    taught = {"weight", "temperature", *usual.targets.settings} if usual.distils else set()
+    return axis not in ("weight", "temperature", "omega") or axis in taught
 
 
 def name_of(point: Change) -> str:

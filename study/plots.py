@@ -14,8 +14,8 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 from study.held_out import all_carried_gains
-from study.plan import CURVES, CURVES_REGIME, FOLDS, TITLES, curve_points, name_of
-from study.reading import chosen_of, recall, results_of
+from study.plan import CURVES, CURVES_REGIME, TITLES, curve_points, name_of
+from study.reading import chosen_of, of_folds, recall, results_of
 from study.records import ROOT, Record, records
 
 Reading = Callable[[Mapping[str, Any]], float | None]  # of a point of a curve; None where it was not measured
@@ -67,9 +67,8 @@ def _curve(axis: str, row: str, runs: Mapping[str, Record]) -> dict[float, float
     """Recall@1 in percent, mean of the folds, by the value of λ or ω, where all folds were trained."""
     curve = {}
     for (of, value), point in curve_points(axis).items():
-        names = [f"{of}/{name_of(point)}/fold-{fold}" for fold in range(len(FOLDS))]
-        if of == row and runs.keys() >= {*names}:
-            curve[value] = 100 * float(np.mean([recall(runs[name]) for name in names]))
+        if of == row and (both := of_folds(runs, f"{of}/{name_of(point)}")):
+            curve[value] = 100 * float(np.mean([recall(run) for run in both]))
     return curve
 
 
@@ -95,10 +94,10 @@ def draw_training(regime: str) -> None:
     """Over the epochs: Recall@1 on held-out classes; for the test runs the training set's geometry and the distillation's readings."""
     tested = {row: list(seeds.values()) for row, seeds in results_of(regime).items()}
     panels: list[tuple[str, Mapping[str, list[Record]], Reading]] = [
-        ("Recall@1, held-out classes", chosen_search(regime), lambda point: point.get("validation", {}).get("recall", {}).get("1")),
+        ("Recall@1, held-out classes", chosen_search(regime), lambda point: point.get("validation", {}).get("recall@1")),
         (APART, tested, lambda point: point.get("train", {}).get("inter")),
         ("density", tested, lambda point: point.get("train", {}).get("density")),
-        ("spectral decay", tested, lambda point: point.get("train", {}).get("spectral_decay")),
+        ("spectral decay", tested, lambda point: point.get("train", {}).get("spectral-decay")),
         ("entropy of the targets / log b", tested, lambda point: point.get("distillation", {}).get("entropy")),
         ("distillation's share of the gradient", tested, lambda point: point.get("distillation", {}).get("gradient_share")),
     ]
@@ -119,10 +118,7 @@ def draw_training(regime: str) -> None:
 def chosen_search(regime: str) -> dict[str, list[Record]]:
     """The runs on held-out classes with the chosen settings, by row."""
     runs = records(f"{regime}/search")
-    return {
-        row: [runs[f"{row}/{name_of(entry['settings'])}/fold-{fold}"] for fold in range(len(FOLDS))]
-        for row, entry in chosen_of(regime).items()
-    }
+    return {row: of_folds(runs, f"{row}/{name_of(entry['settings'])}") for row, entry in chosen_of(regime).items()}
 
 
 def _draw_line(panel: Axes, row: str, runs: list[Record], reading: Reading) -> None:

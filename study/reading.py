@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from obdsd.experiments.comparison import differences_by_class
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
-from study.plan import NOISE, REGIMES, ROWS, TITLES, WALKS, control_of
+from study.plan import FOLDS, NOISE, REGIMES, ROWS, TITLES, WALKS, control_of
 from study.records import RESULTS, Record, records
 
 Seeds = Mapping[int, Record]
@@ -17,14 +18,14 @@ Results = dict[str, Seeds]  # row → seed → record
 
 SCORES: dict[str, Callable[[Record], float]] = {
     **{f"R@{k}": (lambda record, k=k: 100 * recall(record, k)) for k in (1, 2, 4, 8)},
-    "MAP@R": lambda record: 100 * record["scores"]["map_at_r"],
+    "MAP@R": lambda record: 100 * record["scores"]["map@r"],
     "NMI": lambda record: 100 * record["scores"]["nmi"],
 }
 GEOMETRY: dict[str, Callable[[Record], float]] = {
     "inside classes": lambda record: record["train"]["intra"],
     "between classes": lambda record: record["train"]["inter"],
     "density": lambda record: record["train"]["density"],
-    "spectral decay": lambda record: record["train"]["spectral_decay"],
+    "spectral decay": lambda record: record["train"]["spectral-decay"],
     "targets' entropy": lambda record: late_mean(record, "entropy"),
     "on the same class": lambda record: late_mean(record, "same_class"),
     "gradient share": lambda record: late_mean(record, "gradient_share"),
@@ -36,7 +37,7 @@ GRAPHLESS = ("mean-mix", EQUAL, "uniform-mix", "flat")
 
 def recall(record: Record, k: int = 1) -> float:
     """Recall@k as a share."""
-    return record["scores"]["recall"][str(k)]
+    return record["scores"][f"recall@{k}"]
 
 
 def late_mean(record: Record, name: str) -> float:
@@ -49,6 +50,12 @@ def late_mean(record: Record, name: str) -> float:
 def mean_score(seeds: Seeds, score: str = "R@1") -> float:
     """Mean over seeds, in percent."""
     return float(np.mean([SCORES[score](record) for record in seeds.values()]))
+
+
+def of_folds(runs: Mapping[str, Record], name: str) -> list[Record]:
+    """The runs of a setting on every fold of the training classes; none if one is missing."""
+    names = [f"{name}/fold-{fold}" for fold in range(len(FOLDS))]
+    return [runs[each] for each in names] if runs.keys() >= {*names} else []
 
 
 def by_seed(folder: str) -> Seeds:
@@ -128,13 +135,8 @@ def over_seeds(ours: Seeds, baseline: Seeds) -> Interval:
 
 def over_classes(ours: Seeds, baseline: Seeds) -> Interval:
     """Gain in Recall@1, paired by seed: bootstrap over the test classes."""
-    seeds = [seed for seed in ours if seed in baseline]
-
-    def recalls(record: Record) -> np.ndarray:
-        return np.array(record["per_class"]["recall"]["1"])
-
-    gains = np.mean([recalls(ours[seed]) - recalls(baseline[seed]) for seed in seeds], axis=0)
-    return class_interval(gains, np.array(ours[seeds[0]]["per_class"]["queries"]))
+    pairs = [(ours[seed]["per_class"], baseline[seed]["per_class"]) for seed in ours if seed in baseline]
+    return class_interval(*differences_by_class(*zip(*pairs, strict=True)))
 
 
 def difference_cells(ours: Seeds, baseline: Seeds) -> list[str]:

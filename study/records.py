@@ -11,16 +11,15 @@ import lzma
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-from obdsd.experiments.comparison import carry_out, read_result
+from obdsd.experiments.comparison import carry_out
 from obdsd.files import replacing
-from obdsd.settings import TrainOptions
-from obdsd.training.runs import OF_THE_COMMAND, OF_THE_MACHINE, RunFolder
+from obdsd.options import TrainOptions
+from obdsd.training import RunRecord
 
 Record = Mapping[str, Any]
 
@@ -29,7 +28,7 @@ RESULTS = ROOT / "results"
 SCRATCH = ROOT / "study" / "out"
 RUNS = "runs.jsonl.xz"
 POINTS = 15  # of a curve that a record keeps, beside those that were scored
-OF_THE_PLACE = (*OF_THE_MACHINE, *OF_THE_COMMAND, "data", "teacher_model")
+KEPT = ("scores", "epoch", "chosen_by", "train", "validation", "reference", "seconds", "threads", "processes", "device", "versions")
 
 _cache: dict[Path, tuple[tuple[int, int], dict[str, Record]]] = {}  # by file: which version of it was read, and its runs
 
@@ -85,7 +84,7 @@ def _change(name: str, record: Record | None) -> None:
 
 def run_all(plan: Mapping[str, TrainOptions], jobs: int) -> None:
     """Train every run of the plan that has no record yet, by name."""
-    due = {(name,): replace(options, out=str(SCRATCH / name)) for name, options in plan.items() if not recorded(name, options)}
+    due = {(name,): options.replace(out=str(SCRATCH / name)) for name, options in plan.items() if not recorded(name, options)}
     carry_out(due, jobs, True, lambda key: keep(key[0], due[key]))
     for (name,), options in due.items():  # finished earlier, but stopped before its record was written
         if find(name) is None:
@@ -115,20 +114,18 @@ def recorded(name: str, options: TrainOptions) -> bool:
 
 
 def settings_of(options: TrainOptions) -> dict[str, Any]:
-    """The options that change a run's numbers."""
-    return {name: value for name, value in asdict(options).items() if name not in OF_THE_PLACE}
+    """The options that change a run's numbers; where the data were is of no matter."""
+    return {name: value for name, value in options.identity().items() if name != "data"}
 
 
 def record_of(options: TrainOptions) -> dict[str, Any]:
     """Options, result and thinned curve of a finished run, and the commit that it was made with."""
-    folder = Path(str(options.out))
-    result = read_result(folder)
-    classes = result.pop("per_class")
-    lines = RunFolder(folder).metrics()
-    every = max(1, len(lines) // POINTS)
-    kept = [line for number, line in enumerate(lines, start=1) if number % every == 0 or "validation" in line]
+    run = RunRecord.read(str(options.out))
+    every = max(1, len(run.metrics) // POINTS)
+    kept = [line for number, line in enumerate(run.metrics, start=1) if number % every == 0 or "validation" in line]
     curve = [{name: line[name] for name in line if name not in ("seconds", "items_per_second")} for line in kept]
-    per_class = {"queries": classes["queries"], "recall": {"1": classes["recall"]["1"]}}
+    per_class = {name: run.per_class[name] for name in ("queries", "recall@1")}
+    result = {name: getattr(run, name) for name in KEPT}
     return _rounded({"options": settings_of(options), "commit": commit_of(ROOT), **result, "per_class": per_class, "curve": curve})
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 import numpy as np
 
 from obdsd.files import write_json
-from obdsd.settings import TrainOptions
+from obdsd.options import TrainOptions
 from study.plan import (
     CUB,
     CURVES,
@@ -68,10 +67,9 @@ def descend(regime: str, row: str) -> tuple[Change, dict[str, TrainOptions]]:
     return point, {}
 
 
-def on_folds(name: str, options: TrainOptions) -> list[tuple[str, TrainOptions]]:
+def on_folds(name: str, options: TrainOptions, seed: int = SEARCH_SEED) -> list[tuple[str, TrainOptions]]:
     """Name and options of a run for each fold of the training classes."""
-    shared = replace(options, seed=SEARCH_SEED, score="validation")
-    return [(f"{name}/fold-{i}", replace(shared, val_fold=fold)) for i, fold in enumerate(FOLDS)]
+    return [(f"{name}/fold-{i}", options.replace(seed=seed, score="validation", val_fold=fold)) for i, fold in enumerate(FOLDS)]
 
 
 def _named(regime: str, row: str, point: Change) -> str:

@@ -13,7 +13,7 @@ from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
 from study import contrasts, held_out
 from study.beginnings import BEGINNINGS, DATA
-from study.plan import FOLDS, REGIMES, name_of, tried
+from study.plan import REGIMES, name_of, tried
 from study.reading import (
     GEOMETRY,
     SCORES,
@@ -22,6 +22,7 @@ from study.reading import (
     chosen_of,
     difference_cells,
     mean_score,
+    of_folds,
     relative_gain,
     results_of,
     times_of,
@@ -29,7 +30,7 @@ from study.reading import (
 )
 from study.records import RESULTS, ROOT, records
 from study.trials import TRIALS, name_of_trial
-from study.variants import VARIANTS, WEIGHTS
+from study.variants import VARIANTS, WEIGHTS, weights_of
 from study.walk import OMEGAS
 
 PAGES = tuple(ROOT / name for name in ("README.md", "docs/results.md", "docs/results-tables.md", "docs/reproduce.md"))
@@ -134,12 +135,11 @@ def variants_table(head: str) -> str:
     """Recall@1 on held-out classes, mean of two folds, of the variants that have all their runs."""
     runs = records(f"variants/{head}")
     lines = [["", *(f"λ = {weight:g}" for weight in WEIGHTS), "spectral decay"]]
-    for name, variant in VARIANTS.items():
-        weights = WEIGHTS if variant.start != "ms" else (0.0,)
-        folds = [[f"{name}/weight={weight:g}/fold-{fold}" for fold in range(len(FOLDS))] for weight in weights]
-        if all(run in runs for both in folds for run in both):
-            recalls = [f"{np.mean([SCORES['R@1'](runs[run]) for run in both]):.1f}" for both in folds]
-            decays = [f"{np.mean([GEOMETRY['spectral decay'](runs[run]) for run in both]):.3f}" for both in folds]
+    for name in VARIANTS:
+        weights = [of_folds(runs, f"{name}/weight={weight:g}") for weight in weights_of(name)]
+        if all(weights):
+            recalls = [f"{np.mean([SCORES['R@1'](run) for run in both]):.1f}" for both in weights]
+            decays = [f"{np.mean([GEOMETRY['spectral decay'](run) for run in both]):.3f}" for both in weights]
             lines.append([name, *(recalls if len(recalls) > 1 else recalls * len(WEIGHTS)), ", ".join(decays)])
     return markdown_table(lines)
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from obdsd.experiments.timing import relative_time
 from obdsd.files import write_json
-from obdsd.training.assembly import collection_of
-from obdsd.training.display import Display
-from obdsd.training.loop import Training
-from obdsd.training.runs import RunFolder
+from obdsd.options import TrainOptions
+from obdsd.training import Trainer
+from obdsd.training.build import collection_of
 from study.plan import NOISE, NOISE_ROWS, REGIMES, REPLACED, ROWS, WALKS, control_of, options_of, seeds_of
 from study.reading import chosen_of, results_of
-from study.records import RESULTS, SCRATCH, add, run_all
+from study.records import RESULTS, add, run_all
 from study.search import chosen_options, chosen_point, data_of
 
 TURNS = 60  # steps of each of two rows by which their times are compared
@@ -22,7 +19,7 @@ def on_test_classes(regime: str, rows: tuple[str, ...] = tuple(ROWS), seeds: int
     """Train the rows with the chosen settings and score them on the test classes."""
     options = {row: chosen_options(regime, row) for row in rows}
     plan = {
-        f"{regime}/test/{row}/seed-{seed}": replace(options[row], seed=seed, reference=row == "ms" and seed == 0)
+        f"{regime}/test/{row}/seed-{seed}": options[row].replace(seed=seed, reference=row == "ms" and seed == 0)
         for seed in range(seeds)  # seed by seed, so that all rows have the same seeds whenever the work stops
         for row in rows
         if seed in seeds_of(row)
@@ -33,7 +30,7 @@ def on_test_classes(regime: str, rows: tuple[str, ...] = tuple(ROWS), seeds: int
 def noise(regime: str, rows: tuple[str, ...] = NOISE_ROWS, seeds: int = 5, jobs: int = 1) -> None:
     """Train the rows with the chosen settings and more wrong training labels than the regime has."""
     plan = {
-        f"{regime}/noise-{share}/{row}/seed-{seed}": replace(chosen_options(regime, row), seed=seed, label_noise=share)
+        f"{regime}/noise-{share}/{row}/seed-{seed}": chosen_options(regime, row).replace(seed=seed, label_noise=share)
         for seed in range(min(seeds, 5))
         for share in NOISE
         if share != REGIMES[regime].common.get("label_noise")
@@ -52,14 +49,14 @@ def equal(regime: str, rows: tuple[str, ...] = tuple(WALKS), seeds: int = 10, jo
                 print(f"{row} has the settings of {walk} already")
                 continue
             options = options_of(REGIMES[regime], row, data_of(regime), point)
-            plan |= {f"{regime}/equal/{walk}/{row}/seed-{seed}": replace(options, seed=seed) for seed in seeds_of(walk) if seed < seeds}
+            plan |= {f"{regime}/equal/{walk}/{row}/seed-{seed}": options.replace(seed=seed) for seed in seeds_of(walk) if seed < seeds}
     run_all(plan, jobs)
 
 
 def replacement(regime: str, seeds: int = 5, jobs: int = 1) -> None:
     """Draw classes and items of a batch with replacement, as the authors' code does."""
     plan = {
-        f"{regime}/replacement/{row}/seed-{seed}": replace(chosen_options(regime, row), seed=seed, replacement=True)
+        f"{regime}/replacement/{row}/seed-{seed}": chosen_options(regime, row).replace(seed=seed, replacement=True)
         for seed in range(min(seeds, 5))
         for row in REPLACED
     }
@@ -69,15 +66,18 @@ def replacement(regime: str, seeds: int = 5, jobs: int = 1) -> None:
 def untrained(regime: str) -> None:
     """Score heads that were never trained, one for each seed of the test: a row that learned anything is above them."""
     options = options_of(REGIMES[regime], "ms", data_of(regime), {})
-    collection = collection_of(options)
     for seed in seeds_of("ms"):
-        training = Training(replace(options, seed=seed), collection, RunFolder(SCRATCH / "untrained"))
-        if options.head_init == "projection":
-            training.project_head(Display(0, 0))
-        scores = training.scoring.final()
+        scores = begun(options.replace(seed=seed)).scoring.final()
         assert scores.per_class is not None
-        classes = {"queries": scores.per_class.queries.tolist(), "recall": {"1": scores.per_class.recall[1].tolist()}}
+        classes = {"queries": scores.per_class.queries.tolist(), "recall@1": scores.per_class.values["recall@1"].tolist()}
         add(f"{regime}/untrained/seed-{seed}", {"scores": scores.as_dict(), "per_class": classes})
+
+
+def begun(options: TrainOptions) -> Trainer:
+    """A training before its first step."""
+    trainer = Trainer(options, collection_of(options))
+    trainer.begin(lambda: trainer.model)
+    return trainer
 
 
 def times(regime: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from study.plan import CUB, LETTERS, QUIET, TWO_LAYER, Change, Regime, options_of
 from study.records import run_all
@@ -23,7 +23,7 @@ class Trial:
 TRIALS: dict[str, Trial] = {
     "cub": Trial(
         data=CUB,
-        common={"epochs": 40, "lr": 1e-4, "omega": 0.3},
+        common={"epochs": 40, "lr": 1e-4},
         first={
             ("ms", 0.0): 30.1,
             ("psd", 100.0): 31.0,
@@ -35,7 +35,7 @@ TRIALS: dict[str, Trial] = {
     ),
     "letters": Trial(  # the learning rate was not written down
         data=LETTERS,
-        common={"epochs": 60, "lr": 3e-4, "omega": 0.3},
+        common={"epochs": 60, "lr": 3e-4},
         first={
             ("ms", 0.0): 14.1,
             ("psd", 100.0): 14.6,
@@ -62,5 +62,5 @@ def run_trials(jobs: int = 1) -> None:
         for row, weight in trial.first:
             options = options_of(regime, row, features(trial.data), {"weight": weight} if weight else {})
             for seed in range(SEEDS):
-                plan[f"{name_of_trial(name, row, weight)}/seed-{seed}"] = replace(options, seed=seed)
+                plan[f"{name_of_trial(name, row, weight)}/seed-{seed}"] = options.replace(seed=seed)
     run_all(plan, jobs)

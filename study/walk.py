@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,15 +14,12 @@ from torch.nn import functional as F
 from obdsd.experiments.comparison import carry_out
 from obdsd.files import write_json
 from obdsd.method.targets import BatchDiffusion
-from obdsd.models import Embedder
-from obdsd.settings import TrainOptions
-from obdsd.training.assembly import collection_of
-from obdsd.training.display import Display
-from obdsd.training.loop import Training
-from obdsd.training.runs import RunFolder
+from obdsd.options import TrainOptions
+from obdsd.training import RunRecord
 from study.plan import FOLDS, SEARCH_SEED
 from study.records import RESULTS, SCRATCH
 from study.search import chosen_options
+from study.testing import begun
 
 HEADS: dict[str, tuple[str, tuple[str, ...]]] = {  # a regime, and the rows whose models are measured
     "linear head": ("cub-linear-long", ("ms",)),
@@ -39,9 +34,9 @@ BATCHES = 20
 def explained(Z: Tensor, omega: float) -> tuple[float, float]:
     """Shares of the variance of log softmax(A) that (1-ω)D explains, and (1-ω)D + ωm with m the mean row of D."""
     D = Z @ Z.mT
-    said = BatchDiffusion(omega)(Z).log()
+    taught = BatchDiffusion(omega)(Z).log()
     flatter = (1 - omega) * D
-    return _share(said, flatter), _share(said, flatter + omega * D.mean(dim=0, keepdim=True))
+    return _share(taught, flatter), _share(taught, flatter + omega * D.mean(dim=0, keepdim=True))
 
 
 def share_of_the_mean_row(Z: Tensor) -> float:
@@ -52,8 +47,8 @@ def share_of_the_mean_row(Z: Tensor) -> float:
 
 def _share(values: Tensor, guess: Tensor) -> float:
     """Share of the variance of `values`, inside rows and off the diagonal, that `guess` explains."""
-    said = _inside_rows(values)
-    return float(1 - (said - _inside_rows(guess)).var() / said.var())
+    inside = _inside_rows(values)
+    return float(1 - (inside - _inside_rows(guess)).var() / inside.var())
 
 
 def _inside_rows(values: Tensor) -> Tensor:
@@ -65,12 +60,8 @@ def _inside_rows(values: Tensor) -> Tensor:
 def write_shares(jobs: int = 1) -> None:
     """Measure how much of the walk's targets is a flatter teacher, the mean row, and the graph."""
     plan = {
-        (who, regime, row, seed): replace(
-            chosen_options(regime, row),
-            seed=seed,
-            score="validation",
-            val_fold=FOLDS[0],
-            out=str(SCRATCH / "walk" / regime / row / f"{seed}"),
+        (who, row, seed): chosen_options(regime, row).replace(
+            seed=seed, score="validation", val_fold=FOLDS[0], out=str(SCRATCH / "walk" / regime / row / f"{seed}")
         )
         for who, (regime, rows) in HEADS.items()
         for row in rows
@@ -78,7 +69,7 @@ def write_shares(jobs: int = 1) -> None:
     }
     carry_out(plan, jobs, True)
     found: dict[str, list[tuple[float, ...]]] = {}
-    for (who, _, row, _), options in plan.items():
+    for (who, row, _), options in plan.items():
         for teacher, batches in _teachers(who, row, options):
             found.setdefault(teacher, []).extend(map(_reading, batches))
     write_json(
@@ -94,13 +85,11 @@ def _reading(Z: Tensor) -> tuple[float, ...]:
 @torch.no_grad()
 def _teachers(who: str, row: str, options: TrainOptions) -> Iterator[tuple[str, list[Tensor]]]:
     """Unit embeddings of a run's first batches by its final model; for the plain loss also the features and the untrained head."""
-    training = Training(options, collection_of(options), RunFolder(SCRATCH / "walk" / "untrained"))
-    inputs = [batch for batch, _, _ in islice(training.batches.epoch(0), BATCHES)]
-    models = {f"{who}, {row}, {options.epochs} epochs": Embedder.load(Path(str(options.out)) / "model").eval()}
+    trainer = begun(options)
+    inputs = [batch for batch, _, _ in islice(trainer.batches.epoch(0), BATCHES)]
+    models = {f"{who}, {row}, {options.epochs} epochs": RunRecord.read(str(options.out)).model().eval()}
     if row == "ms":
-        if options.head_init == "projection":
-            training.project_head(Display(0, 0))
-        models = {f"{who}, untrained": training.embedder.eval(), **models}
+        models = {f"{who}, untrained": trainer.model.eval(), **models}
         yield "features", [F.normalize(batch.double(), dim=1) for batch in inputs]
     for name, model in models.items():
         yield name, [F.normalize(model(batch).double(), dim=1) for batch in inputs]

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 REFERENCE = Path(__file__).parent / "oracles" / "reference.npz"
-collect_ignore = [] if (Path(__file__).parents[1] / "study").exists() else ["test_study.py"]  # a source package has no study
+collect_ignore = ["outside"]  # a package of somebody else: imported here, it would register its parts
+if not (Path(__file__).parents[1] / "study").exists():  # a source package has none
+    collect_ignore.append("test_study.py")
 
 # Tests run side by side: threads that compete make all of them slower. Children inherit the variable.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -34,6 +36,16 @@ def as_shipped():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """Nothing can be written any more."""
+
+    def fail(descriptor):
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "fsync", fail)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

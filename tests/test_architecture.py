@@ -23,7 +23,7 @@ LIGHT = {
     "catalogue": {"errors", "parts"},
     "options": {"catalogue", "convert", "errors", "parts", "spec"},
 }
-BASE = {**LIGHT, "files": {"errors"}, "terminal": set(), "presets": {"catalogue", "data", "errors", "options", "parts", "spec"}}
+BASE = {**LIGHT, "files": {"errors"}, "terminal": set(), "presets": {"catalogue", "convert", "data", "errors", "options", "parts", "spec"}}
 # cli → report → experiments → training → {objectives, models, data, evaluation} → method; every arrow passes on
 ROOMS = {"method": {"errors"}}
 for leaf in ("objectives", "models", "data", "evaluation"):

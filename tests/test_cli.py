@@ -14,7 +14,7 @@ from obdsd.cli import info, parser
 from obdsd.errors import InputError
 from obdsd.options import TrainOptions
 
-ROOT = Path(__file__).parents[1]
+SOURCE = Path(obdsd.__file__).parents[1]
 
 
 def printed(capsys, *words):
@@ -24,7 +24,7 @@ def printed(capsys, *words):
 
 def test_a_real_process_returns_the_exit_code():
     def run(*words):
-        done = subprocess.run([sys.executable, "-m", "obdsd", *words], capture_output=True, text=True, cwd=ROOT / "src", check=False)
+        done = subprocess.run([sys.executable, "-m", "obdsd", *words], capture_output=True, text=True, cwd=SOURCE, check=False)
         return done.returncode, done.stdout, done.stderr
 
     assert run("--version") == (0, f"obdsd {obdsd.__version__}\n", "")
@@ -38,7 +38,7 @@ def test_help_is_instant(words):
         f"import sys, time; from obdsd import cli; code = cli.main({words}); "
         "print(code, 'torch' in sys.modules, 'numpy' in sys.modules, time.process_time(), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT / "src", check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=SOURCE, check=True)
     *found, seconds = done.stderr.split()
     assert found == ["0", "False", "False"]
     assert float(seconds) < 0.5  # measured 0.08

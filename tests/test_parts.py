@@ -58,8 +58,8 @@ def reads_itself(name: Spec, other: Spec | None = None) -> tuple[Spec, Spec | No
     return name, other
 
 
-def open_ended(stove: str, *things: Any, plain=3, **more: Any) -> dict[str, Any]:
-    return {"stove": stove, "plain": plain, "things": things, "more": more}
+def open_ended(stove: str, *things: Any, plain=3, heat=0.5, **more: Any) -> dict[str, Any]:
+    return {"stove": stove, "plain": plain, "heat": heat, "things": things, "more": more}
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def test_settings_come_from_the_signature_and_sentences_from_the_docstring(tools
     }
     assert tools.settings("kettle")["litres"].default is MISSING
     assert tools.settings("kettle")["litres"].type is float
-    assert [*tools.settings("open")] == ["plain"]
-    assert tools.settings("open")["plain"].type is Any
+    assert [*tools.settings("open")] == ["plain", "heat"]
+    assert (tools.settings("open")["plain"].type, tools.settings("open")["heat"].type) == (Any, float)
     assert (tools.summary("pan"), tools.summary("kettle"), tools.summary("two")) == ("A pan to fry in.", "Boils water.", "")
 
 
@@ -110,7 +110,7 @@ def test_parts_are_built_with_their_settings_and_what_they_ask_for_of_the_contex
     assert tools.build("kettle(1.5)", stove="gas") == Kettle(1.5)
     assert tools.build("two(two(kettle(1)), times=1)", stove="gas") == [[Kettle(1.0)] * 2]
     assert tools.build("raw(Some(a=1))") == (Spec("Some", {"a": 1}), None)
-    assert tools.build("open(plain=4)", stove="gas") == {"stove": "gas", "plain": 4, "things": (), "more": {}}
+    assert tools.build("open(plain=4)", stove="gas") == {"stove": "gas", "plain": 4, "heat": 0.5, "things": (), "more": {}}
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,10 @@ def test_parts_are_built_with_their_settings_and_what_they_ask_for_of_the_contex
         ("pan(brass)", r"^tool=pan\(brass\): metal=brass must be one of iron, steel"),
         ("pan(width=wide)", r"^tool=pan\(width=wide\): width=wide must be a whole number$"),
         ("pan(lid=3)", r"^tool=pan\(lid=3\): lid=3 must be true or false$"),
+        ("open(heat=much)", r"^tool=open\(heat=much\): heat=much must be a number$"),
         ("raw(5)", r"'5' must begin with a name"),
         ("two(5)", r"'5' must begin with a name"),
-        ("pan(", "ends too early"),
+        ("pan(", r"^'pan\(' ends too early"),
     ],
 )
 def test_a_mistake_is_one_line_with_the_remedy(tools, written, message):
@@ -188,3 +189,4 @@ def test_homes_are_imported_on_first_use_and_a_missing_extra_is_explained(monkey
 def test_suggestions():
     assert suggestion("Margin", ["margin", "pml"]) == "did you mean margin?"
     assert suggestion("x", ["margin", "pml"]) == "there are margin, pml"
+    assert suggestion(5, ["margin", "pml"], "see the list") == "see the list"

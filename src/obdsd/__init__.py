@@ -38,33 +38,20 @@ if TYPE_CHECKING:  # what `__getattr__` below resolves, for type checkers and ed
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "register": "catalogue",
-    "InputError": "errors",
-    "Metric": "evaluation.metrics",
-    "register_metric": "evaluation.metrics",
-    "diffuse": "method.diffusion",
-    "softmax_transition": "method.diffusion",
-    "symmetric_transition": "method.diffusion",
-    "SelfDistillation": "method.distillation",
-    "GlobalDiffusion": "method.global_diffusion",
-    "ProxyDiffusion": "method.proxy_diffusion",
-    "Balanced": "method.targets",
-    "BatchDiffusion": "method.targets",
-    "MeanMix": "method.targets",
-    "PairwiseTargets": "method.targets",
-    "Targets": "method.targets",
-    "UniformMix": "method.targets",
-    "BornAgainTeacher": "method.teachers",
-    "EMATeacher": "method.teachers",
-    "FrozenTeacher": "method.teachers",
-    "MemoryTeacher": "method.teachers",
-    "PreviousEpochTeacher": "method.teachers",
-    "Teacher": "method.teachers",
-    "TeacherBatch": "method.teachers",
-    "Objective": "objectives.objective",
-    "System": "objectives.system",
+_NAMES = {
+    "catalogue": "register",
+    "errors": "InputError",
+    "evaluation.metrics": "Metric register_metric",
+    "method.diffusion": "diffuse softmax_transition symmetric_transition",
+    "method.distillation": "SelfDistillation",
+    "method.global_diffusion": "GlobalDiffusion",
+    "method.proxy_diffusion": "ProxyDiffusion",
+    "method.targets": "Balanced BatchDiffusion MeanMix PairwiseTargets Targets UniformMix",
+    "method.teachers": "BornAgainTeacher EMATeacher FrozenTeacher MemoryTeacher PreviousEpochTeacher Teacher TeacherBatch",
+    "objectives.objective": "Objective",
+    "objectives.system": "System",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 _ROOMS = ("objectives",)
 
 __all__ = ["__version__", *_HOME, *_ROOMS]

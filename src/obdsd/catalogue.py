@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from obdsd.errors import InputError
@@ -92,6 +93,10 @@ def register(kind: str, name: str, build: Callable[..., Any]) -> None:
 def remember_caller() -> None:
     """Note which module outside the package registers something. (The parts themselves may come from yet another one.)"""
     frame = sys._getframe(1)
-    while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in ("obdsd", "jaxtyping"):  # the latter may check types between
+    while frame.f_back and _module(frame).partition(".")[0] in ("obdsd", "jaxtyping"):  # the latter may check types between
         frame = frame.f_back
-    OUTSIDE.add(frame.f_globals["__name__"])
+    OUTSIDE.add(_module(frame))
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "__main__"))

@@ -24,7 +24,7 @@ EXTRAS = {  # what `pip install "obdsd[NAME]"` adds, by the names under which it
         "torchvision",
         "yaml",
     ),
-    "report": ("jinja2", "openTSNE", "plotly"),
+    "report": ("jinja2", "openTSNE", "plotly", "threadpoolctl"),
     "umap": ("umap",),
     "loggers": ("mlflow", "tensorboard", "wandb"),
 }

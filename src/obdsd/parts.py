@@ -30,6 +30,10 @@ class Setting:
     sentence: str
 
 
+class PartError(InputError):
+    """A part that cannot be built; the message begins with its name."""
+
+
 class Table:
     """The parts of one kind.
 
@@ -42,6 +46,7 @@ class Table:
     def __init__(self, kind: str, homes: Mapping[str, str], context: Collection[str] = ()) -> None:
         self.kind, self.context = kind, tuple(context)
         self._homes: dict[str, str | Callable[..., Any]] = dict(homes)
+        self._settings: dict[str, dict[str, Setting]] = {}  # of the parts that were looked at
 
     @property
     def names(self) -> list[str]:
@@ -71,17 +76,9 @@ class Table:
     def settings(self, name: str) -> dict[str, Setting]:
         """The part's own settings, in the order of its signature."""
         build = self.find(name)
-        sentences = _sentences(build)
-        return {
-            key: Setting(
-                name=key,
-                type=Any if parameter.annotation is parameter.empty else parameter.annotation,
-                default=MISSING if parameter.default is parameter.empty else parameter.default,
-                sentence=sentences.get(key, ""),
-            )
-            for key, parameter in inspect.signature(build, eval_str=True).parameters.items()
-            if key not in self.context and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-        }
+        if name not in self._settings:
+            self._settings[name] = _settings_of(build, self.context)
+        return self._settings[name]
 
     def summary(self, name: str) -> str:
         """The first sentence of the part's docstring."""
@@ -126,7 +123,7 @@ class Table:
             return self.checked(value)
         return convert(where, setting.type, value)
 
-    def build(self, text: str | Spec, **context: Any) -> Any:
+    def build(self, text: Any, **context: Any) -> Any:
         """The part, made with its settings and with what it asks for of the context."""
         spec = Spec.parse(text)
         settings, build = self._given(spec), self.find(spec.name)
@@ -135,14 +132,37 @@ class Table:
             settings[self.kind] = self.build(settings[self.kind], **context)
         try:
             return build(**{name: value for name, value in context.items() if name in wanted}, **settings)
+        except PartError:  # of a part inside this one: it is named already
+            raise
         except InputError as fault:
-            raise InputError(f"{self.kind}={spec}: {fault}") from fault
+            raise PartError(f"{self.kind}={spec}: {fault}") from fault
 
 
 def suggestion(name: object, known: Collection[str], otherwise: str = "") -> str:
     """What a mistyped name was meant to be; if it is like none, what there is."""
     close = difflib.get_close_matches(str(name).lower(), known, n=1)
     return f"did you mean {close[0]}?" if close else otherwise or f"there are {', '.join(known)}"
+
+
+def _settings_of(build: Callable[..., Any], context: Collection[str]) -> dict[str, Setting]:
+    sentences = _sentences(build)
+    return {
+        name: Setting(
+            name=name,
+            type=_type_of(parameter),
+            default=MISSING if parameter.default is parameter.empty else parameter.default,
+            sentence=sentences.get(name, ""),
+        )
+        for name, parameter in inspect.signature(build, eval_str=True).parameters.items()
+        if name not in context and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    }
+
+
+def _type_of(parameter: inspect.Parameter) -> Any:
+    """The annotation. Without one, `noise=0.1` takes numbers and `flip=True` switches; a whole number may stand for any kind."""
+    if parameter.annotation is not parameter.empty:
+        return parameter.annotation
+    return type(parameter.default) if isinstance(parameter.default, (bool, float)) else Any
 
 
 def _sentences(build: Callable[..., Any]) -> dict[str, str]:

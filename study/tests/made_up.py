@@ -6,16 +6,18 @@ from obdsd.presets import preset
 from study import records
 
 
-def small(rows, **changes):
+def small(rows, name="ms+psd", **changes):
     """A training of a second."""
-    return preset("ms+psd", rows, epochs=4, batch_size=8, dim=4, evaluate_every=0, reference=False, device="cpu", **changes)
+    return preset(
+        name, rows, **{"epochs": 4, "batch_size": 8, "dim": 4, "evaluate_every": 0, "reference": False, "device": "cpu", **changes}
+    )
 
 
 def write(name, recall):
     """Record a run that reached this Recall@1."""
-    per_class = {"queries": [10], "recall": {"1": [recall]}}
-    scores = {"recall": {"1": recall}, "map_at_r": recall / 10}
-    records.add(name, {"scores": scores, "per_class": per_class, "train": {"spectral_decay": recall / 2}})
+    per_class = {"queries": [10], "recall@1": [recall]}
+    scores = {"recall@1": recall, "map@r": recall / 10}
+    records.add(name, {"scores": scores, "per_class": per_class, "train": {"spectral-decay": recall / 2}})
 
 
 def write_rows_of(folder, recalls):

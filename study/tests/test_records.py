@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from obdsd.options import TrainOptions, converted
 from study import records
 from study.tests.made_up import small
 
@@ -20,7 +21,7 @@ def test_a_run_becomes_a_record_and_is_not_repeated(places, rows, monkeypatch):
     assert "data" not in record["options"]
     assert [point["epoch"] for point in record["curve"]] == [0, 1, 2, 3]
     queries = np.array(record["per_class"]["queries"])
-    assert np.isclose((queries * record["per_class"]["recall"]["1"]).sum() / queries.sum(), record["scores"]["recall"]["1"], atol=1e-5)
+    assert np.isclose((queries * record["per_class"]["recall@1"]).sum() / queries.sum(), record["scores"]["recall@1"], atol=1e-5)
     assert not (places / "scratch" / "r" / "a" / "seed-0").exists()
     monkeypatch.setattr(records, "carry_out", lambda plan, *_: pytest.fail("again") if plan else None)
     records.run_all({"r/a/seed-0": small(rows)}, jobs=1)
@@ -28,22 +29,35 @@ def test_a_run_becomes_a_record_and_is_not_repeated(places, rows, monkeypatch):
 
 def test_a_record_of_other_options_is_refused(places, rows):
     records.add("r/a", {"options": records.settings_of(small(rows))})
-    message = r"record of r/a has other options than planned \(omega, seed\); remove it with `python -m study forget r/a`, or give the run"
+    message = r"record of r/a has other options than planned \(lr, seed\); remove it with `python -m study forget r/a`, or give the run"
     with pytest.raises(SystemExit, match=message):
-        records.run_all({"r/a": small(rows, seed=1, omega=0.5)}, jobs=1)
+        records.run_all({"r/a": small(rows, seed=1, lr=0.5)}, jobs=1)
     records.forget("r/a")
-    assert not records.recorded("r/a", small(rows, seed=1, omega=0.5))
+    assert not records.recorded("r/a", small(rows, seed=1, lr=0.5))
     with pytest.raises(SystemExit, match="there is no record of r/a"):
         records.forget("r/a")
 
 
 def test_an_option_that_is_newer_than_the_record_is_at_its_default(places, rows):
     settings = records.settings_of(small(rows))
-    del settings["balanced"]
+    del settings["clip"]
     records.add("r/a", {"options": settings})
     assert records.recorded("r/a", small(rows))
-    with pytest.raises(SystemExit, match=r"\(balanced\)"):
-        records.recorded("r/a", small(rows, balanced=True))
+    with pytest.raises(SystemExit, match=r"\(clip\)"):
+        records.recorded("r/a", small(rows, clip=0.5))
+
+
+def test_records_hold_options_as_a_training_writes_them():
+    """The first run of every row and stage that is committed: a later version must read its options and write the same."""
+    import study.parts  # noqa: F401
+
+    for file in sorted(records.RESULTS.glob(f"*/{records.RUNS}")):
+        rows = {}
+        for name, record in records.records(file.parent.name).items():
+            rows.setdefault(name.rpartition("/")[0], record.get("options", {}))
+        for name, options in rows.items():
+            written = records.settings_of(TrainOptions(**converted(TrainOptions, {"data": "rows.npz", **options})))
+            assert options == {option: written[option] for option in options}, f"{file.parent.name}/{name}"
 
 
 def test_a_run_that_finished_without_its_record_is_not_lost(places, rows, monkeypatch):

@@ -1,7 +1,6 @@
 """Real trainings, small ones: they become records, and what is measured of them is right."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +9,7 @@ import torch
 from obdsd.data import open_data
 from obdsd.experiments.statistics import t_interval
 from obdsd.models import Embedder
-from obdsd.training.display import Display
-from obdsd.training.runs import RunFolder
 from study import reading, records, tables, testing, walk
-from study.beginnings import beginning_as
 from study.tests.made_up import cells_of, small, write_rows_of
 from study.walk import explained, share_of_the_mean_row
 
@@ -27,7 +23,7 @@ def test_differences_are_paired_by_seed(places, rows):
     records.run_all(options, jobs=1)
     results = reading.results_of("r")
     assert {row: list(seeds) for row, seeds in results.items()} == {"ms": [0, 1, 2], "psd": [0, 1, 2]}
-    gains = [results["psd"][seed]["scores"]["recall"]["1"] - results["ms"][seed]["scores"]["recall"]["1"] for seed in (0, 1, 2)]
+    gains = [results["psd"][seed]["scores"]["recall@1"] - results["ms"][seed]["scores"]["recall@1"] for seed in (0, 1, 2)]
     assert reading.over_seeds(results["psd"], results["ms"]) == t_interval(np.array(gains))
     table = tables.scores_table("r")
     assert f"{100 * np.mean(gains):+.2f}" in table
@@ -50,7 +46,7 @@ def test_an_untrained_head_is_the_one_that_the_seed_draws(places, rows, monkeypa
     monkeypatch.setattr(testing, "data_of", lambda _: rows)
     monkeypatch.setattr(testing, "seeds_of", lambda _: range(2))
     made = testing.options_of
-    monkeypatch.setattr(testing, "options_of", lambda *args: replace(made(*args), batch_size=8, device="cpu"))
+    monkeypatch.setattr(testing, "options_of", lambda *args: made(*args).replace(batch_size=8, device="cpu"))
     testing.untrained("cub-linear-free")
     test = open_data(rows)["test"]
     heads = reading.untrained_of("cub-linear-free")["*untrained head*"]
@@ -58,9 +54,9 @@ def test_an_untrained_head_is_the_one_that_the_seed_draws(places, rows, monkeypa
         with torch.no_grad():
             Z = Embedder("features", features=20, head="linear", seed=seed).eval()(torch.stack([test[i][0] for i in range(len(test))]))
         right = test.labels[(Z @ Z.mT).fill_diagonal_(-2).argmax(dim=1)] == test.labels
-        assert heads[seed]["scores"]["recall"]["1"] == pytest.approx(right.mean())
+        assert heads[seed]["scores"]["recall@1"] == pytest.approx(right.mean())
         classes = heads[seed]["per_class"]
-        assert np.average(classes["recall"]["1"], weights=classes["queries"]) == pytest.approx(right.mean())
+        assert np.average(classes["recall@1"], weights=classes["queries"]) == pytest.approx(right.mean())
     assert heads[0] != heads[1]
     assert reading.untrained_of("cub-linear-long") == {}
 
@@ -93,9 +89,8 @@ def test_the_mean_row_explains_nothing_where_nobody_is_nearer_to_everybody():
 
 
 def test_the_mean_row_is_measured_on_trained_models(places, rows, monkeypatch):
-    weights = {"ms": {"teacher": "none", "weight": 0.0}, "psd": {}}
     monkeypatch.setattr(walk, "HEADS", {"linear head": ("cub-linear-long", ("ms", "psd"))})
-    monkeypatch.setattr(walk, "chosen_options", lambda regime, row: small(rows, lr=0.01, **weights[row]))
+    monkeypatch.setattr(walk, "chosen_options", lambda regime, row: small(rows, {"ms": "ms", "psd": "ms+psd"}[row], lr=0.01))
     walk.write_shares(jobs=1)
     shares = json.loads((places / "results" / "walk.json").read_text())
     assert list(shares) == ["features", "linear head, untrained", "linear head, ms, 4 epochs", "linear head, psd, 4 epochs"]
@@ -103,30 +98,3 @@ def test_the_mean_row_is_measured_on_trained_models(places, rows, monkeypatch):
     assert all(len(each) == 1 + 2 * len(walk.OMEGAS) for each in shares.values())
     assert not (places / "scratch" / "walk").exists()
     assert "| features " in tables.walk_table("")
-
-
-def test_heads_begin_with_a_part_of_the_projection(rows, tmp_path):
-    def head(name, **changes):
-        options = small(rows, teacher="none", weight=0.0, **changes)
-        training = beginning_as(name)(options, open_data(rows), RunFolder(tmp_path / "run"))
-        training.project_head(Display(0, 0))
-        assert not training.embedder.head.bias.any()
-        return training.embedder.head.weight.detach().double()
-
-    drawn = Embedder("features", features=20, dim=4, head="linear", seed=0).head.weight.detach().double()
-    P, unit, lengths = head("projection"), torch.eye(4).double(), torch.linalg.vector_norm(drawn, dim=1)
-    close = {"atol": 1e-6, "rtol": 1e-5}
-    torch.testing.assert_close(P @ P.T, unit, **close)
-    torch.testing.assert_close(head("random"), drawn)
-    torch.testing.assert_close(head("random, a tenth as long"), drawn / 10)
-    torch.testing.assert_close(head("random, as long as the projection"), drawn / lengths[:, None], **close)
-    torch.testing.assert_close(head("projection, as long as random"), P * lengths[:, None], **close)
-    orthonormal = head("random, orthonormal")
-    torch.testing.assert_close(orthonormal @ orthonormal.T, unit, **close)
-    torch.testing.assert_close(drawn @ orthonormal.T @ orthonormal, drawn, **close)  # the same directions
-    inside = head("random inside the main directions")
-    torch.testing.assert_close(inside @ P.T @ P, inside, **close)
-    torch.testing.assert_close(torch.linalg.vector_norm(inside, dim=1), lengths, **close)
-    turned = head("random inside the main directions, orthonormal")
-    torch.testing.assert_close(turned.T @ turned, P.T @ P, **close)  # the projection's own cosines
-    assert not torch.allclose(turned, P)

@@ -1,13 +1,12 @@
 """The search keeps the best of each turn, and every planned run is the one that is meant."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from study import __main__ as study
-from study import plan, records, search, testing, trials
+from study import beginnings, plan, reading, records, search, testing, trials, variants
 from study.tests.made_up import write
 
 
@@ -28,7 +27,7 @@ def test_the_search_keeps_the_best_of_each_turn(places, pretend):
 
     def height(options):
         fold = 0.1 if options.val_fold == "1/3" else 0.0
-        return 1 - abs(np.log10(options.weight) - 1) / 10 - abs(options.omega - 0.1) - options.lr * 100 - fold
+        return 1 - abs(np.log10(options.weight) - 1) / 10 - abs(options.targets.settings.get("omega", 0.3) - 0.1) - options.lr * 100 - fold
 
     pretend(height)
     search.search("cub-linear-free", ("obd-sd", "psd"), jobs=1)
@@ -67,8 +66,25 @@ def test_features_that_do_not_exist_are_asked_for(places):
 
 
 def test_every_row_differs_from_every_other():
-    made = [replace(plan.options_of(plan.REGIMES["cub-linear-free"], row, "rows.npz", {}), preset="") for row in plan.ROWS]
+    made = [plan.options_of(plan.REGIMES["cub-linear-free"], row, "rows.npz", {}).replace(preset="") for row in plan.ROWS]
     assert len({str(options) for options in made}) == len(plan.ROWS)
+
+
+def test_the_plans_find_their_records(monkeypatch):
+    """The records that are committed: of every row that was tested, every variant, every beginning and every trial."""
+    planned = {}
+    for module in (search, trials, variants, beginnings):
+        monkeypatch.setattr(module, "features", lambda *_: "rows.npz")
+    for module in (testing, trials, variants, beginnings):
+        monkeypatch.setattr(module, "run_all", lambda plan, jobs: planned.update(plan))
+    for regime in plan.REGIMES:
+        testing.on_test_classes(regime, tuple(reading.results_of(regime)), seeds=1)
+    trials.run_trials()
+    variants.run_variants()
+    beginnings.run_beginnings()
+    assert len(planned) > 300
+    missing = [name for name, options in planned.items() if not records.recorded(name, options)]
+    assert not missing
 
 
 def test_controls_get_the_settings_of_the_walk_where_they_chose_others(monkeypatch, capsys):
@@ -82,8 +98,8 @@ def test_controls_get_the_settings_of_the_walk_where_they_chose_others(monkeypat
     testing.equal("cub-linear-free", seeds=2)
     names = ("obd-sd/mean-mix", "anchor+walk/anchor+mean-mix")
     assert list(planned) == [f"cub-linear-free/equal/{name}/seed-{seed}" for name in names for seed in (0, 1)]
-    assert {(run.targets, run.weight, run.omega) for run in planned.values()} == {("mean-mix", 7.0, 0.2)}
-    assert [run.teacher for run in planned.values()] == 2 * ["previous-epoch"] + 2 * ["features"]
+    assert {(str(run.targets), run.weight) for run in planned.values()} == {("mean-mix(omega=0.2)", 7.0)}
+    assert [run.teacher.name for run in planned.values()] == 2 * ["previous-epoch"] + 2 * ["features"]
     assert "anchor has the settings of anchor+walk already" in capsys.readouterr().out  # it knows no ω
     planned.clear()
     testing.equal("cub-linear-free", ("obd-sd",), seeds=2)
@@ -102,11 +118,11 @@ def test_the_first_trials_are_repeated_as_they_were(monkeypatch):
     monkeypatch.setattr(trials, "features", lambda name: name)
     monkeypatch.setattr(trials, "run_all", lambda plan, jobs: planned.update(plan))
     trials.run_trials(jobs=1)
-    of = {name: (run.data, run.epochs, run.lr, run.head, run.weight, run.omega, run.seed) for name, run in planned.items()}
-    assert of["trials/cub/psd,weight=1000/seed-4"] == ("cub128.npz", 40, 1e-4, "two-layer", 1000.0, 0.3, 4)
-    assert of["trials/letters/mean-mix,weight=1000/seed-0"] == ("letters64.npz", 60, 3e-4, "two-layer", 1000.0, 0.3, 0)
-    assert planned["trials/cub/ms,weight=0/seed-0"].teacher == "none"
-    assert len(planned) == len({str(replace(run, preset="")) for run in planned.values()}) == 13 * 5
+    of = {name: (run.data, run.epochs, run.lr, run.head, run.weight, str(run.targets), run.seed) for name, run in planned.items()}
+    assert of["trials/cub/psd,weight=1000/seed-4"] == ("cub128.npz", 40, 1e-4, "two-layer", 1000.0, "pairwise", 4)
+    assert of["trials/letters/mean-mix,weight=1000/seed-0"] == ("letters64.npz", 60, 3e-4, "two-layer", 1000.0, "mean-mix(omega=0.3)", 0)
+    assert planned["trials/cub/ms,weight=0/seed-0"].teacher.name == "none"
+    assert len(planned) == len({str(run.replace(preset="")) for run in planned.values()}) == 13 * 5
 
 
 def test_a_step_gets_the_arguments_of_its_function(monkeypatch, capsys):

@@ -17,7 +17,7 @@ def test_a_page_holds_the_tables_of_the_records(page):
 
 def test_gains_are_over_the_seeds_that_both_rows_have():
     def row(**scores):
-        return {int(seed[1:]): {"scores": {"map_at_r": score}} for seed, score in scores.items()}
+        return {int(seed[1:]): {"scores": {"map@r": score}} for seed, score in scores.items()}
 
     results = {"ms": row(s0=0.1, s1=0.2, s2=0.9), "psd": row(s0=0.3, s1=0.5, s7=0.0), "obd-sd": row(s8=0.1)}
     half = 12.706 * 5  # t of one degree of freedom × the standard error of 20 and 30
@@ -44,7 +44,7 @@ def test_a_gain_is_the_walks_only_if_it_is_above_every_control(obd_sd, mean_mix,
     noise = np.random.default_rng(0).normal(scale=0.01, size=(5, 5))
 
     def row(number, gain):
-        return {seed: {"scores": {"recall": {"1": 0.5 + each + noise[number, seed]}}} for seed, each in enumerate(np.broadcast_to(gain, 5))}
+        return {seed: {"scores": {"recall@1": 0.5 + each + noise[number, seed]}} for seed, each in enumerate(np.broadcast_to(gain, 5))}
 
     gains = {"ms": 0.0, "obd-sd": obd_sd, "mean-mix": mean_mix, reading.EQUAL: equal, "flat": flat}
     assert reading.verdict({name: row(number, gain) for number, (name, gain) in enumerate(gains.items())}) == verdict

@@ -148,8 +148,6 @@ def test_memory_knows_each_sample_by_its_latest_embedding():
     batch = teacher(None, torch.tensor([0, 1, 3, 4]))
     assert batch.known.tolist() == [True, False, True, True]
     assert torch.equal(batch.embeddings[[0, 2, 3]], torch.stack([first[0], second[0], second[1]]))
-    assert teacher.age().tolist() == [1, -1, -1, 0, 0]
-    assert teacher.age(torch.tensor([4, 0, 2])).tolist() == [0, 1, -1]
 
 
 def test_memory_keeps_the_last_of_a_sample_drawn_twice():

@@ -6,6 +6,7 @@ import torch
 from pytorch_metric_learning import losses, miners
 
 from obdsd import objectives
+from obdsd.objectives.objective import parameter_groups_of
 from tests.oracles import slow
 
 cases = pytest.mark.parametrize("case", ["case0", "case1"])
@@ -151,6 +152,16 @@ def test_half_precision_is_computed_in_float32(make, dtype):
     assert half.grad.isfinite().all()
     rounded = torch.nn.functional.normalize(half.detach().float(), dim=1)
     torch.testing.assert_close(loss.detach(), objective(rounded, LABELS).detach(), rtol=2e-2, atol=1e-3)
+
+
+def test_a_loss_of_ones_own_may_say_how_its_parameters_are_trained():
+    class Mine(torch.nn.Linear):
+        def parameter_groups(self):
+            return [{"params": [self.weight], "lr": 0.5}]
+
+    mine, plain = Mine(2, 2), torch.nn.Linear(2, 2)
+    assert parameter_groups_of(mine) == [{"params": [mine.weight], "lr": 0.5}]
+    assert parameter_groups_of(plain) == [{"params": [plain.weight, plain.bias]}]
 
 
 def test_any_loss_and_miner_of_pytorch_metric_learning():

@@ -1,16 +1,25 @@
-"""A real browser, where there is one."""
+"""A real browser, where there is one; one finished comparison and one run on images for all tests of this room."""
 
 import os
 import shutil
 
+import numpy as np
 import pytest
+from PIL import Image
 
-from obdsd.report.page import render
+from obdsd import cli
+from obdsd.presets import preset
+from obdsd.report import gather, render
+from obdsd.training import train
+from tests.made_up import write_rows
 from tests.report.made_content import made_content
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 # As root there is no sandbox, and without a graphics card the map is drawn in software.
 ARGUMENTS = ("--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
+
+SMALL = {"epochs": 3, "batch_size": 12, "dim": 5, "lr": 1e-3, "evaluate_every": 1, "val_fraction": 0.4, "test_every": 2, "device": "cpu"}
+FLAGS = [word for name, value in SMALL.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
 @pytest.fixture(scope="session")
@@ -50,9 +59,62 @@ def opened(browser, tmp_path_factory):
         if before:
             page.add_init_script(before)
         page.goto(file.as_uri())
-        page.wait_for_selector("html[data-ready=yes], #trouble:not([hidden])", state="attached")
+        if settings.get("java_script_enabled", True):
+            page.wait_for_selector("html[data-ready=yes], #trouble:not([hidden])", state="attached")
         return page
 
     yield open_page
     for context in contexts:
         context.close()
+
+
+@pytest.fixture(scope="session")
+def compared(tmp_path_factory):
+    """The folder of a finished comparison: three rows of two seeds on rows of a file, 10 test classes × 6, 4 training classes held out."""
+    folder = tmp_path_factory.mktemp("compared")
+    write_rows(folder / "rows.npz", 20, 6, 12)
+    assert cli.main([*compare_words(folder), "--no-report"]) == 0
+    return folder / "out"
+
+
+def compare_words(folder):
+    """The command that makes it."""
+    return [
+        "compare",
+        str(folder / "rows.npz"),
+        "--presets",
+        "ms,ms+psd,ms+obd-sd",
+        "--seeds",
+        "2",
+        "--first-seed",
+        "3",
+        *FLAGS,
+        "--out",
+        str(folder / "out"),
+    ]
+
+
+@pytest.fixture(scope="session")
+def content(compared):
+    return gather([compared], device="cpu")
+
+
+@pytest.fixture(scope="session")
+def photographs(tmp_path_factory):
+    """A folder of 8 classes × 6 images, and a run on it."""
+    folder = tmp_path_factory.mktemp("photographs")
+    generator = np.random.default_rng(0)
+    for c in range(8):
+        (folder / "images" / f"class {c}").mkdir(parents=True)
+        pattern = generator.integers(0, 255, (6, 5, 3))
+        for i in range(6):
+            pixels = np.clip(np.kron(pattern, np.ones((16, 24, 1))) + generator.normal(0, 25, (96, 120, 3)), 0, 255)
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / "images" / f"class {c}" / f"{i}.png")
+    small = {"epochs": 2, "batch_size": 8, "dim": 6, "lr": 1e-3, "backbone": "tiny-conv", "pretrained": "none", "device": "cpu"}
+    train(preset("ms+obd-sd", f"folder:{folder / 'images'}", **small, workers=0, out=str(folder / "run")), show=False)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def pictured(photographs):
+    return gather([photographs / "run"], device="cpu")

@@ -24,7 +24,7 @@ def page(shared):
 
 def test_first_screen_tells_the_result(page):
     assert page.title() == CONTENT.title
-    for words in (CONTENT.title, CONTENT.words[0], CONTENT.rows[1][1], CONTENT.facts["Epoch"]):
+    for words in (CONTENT.title, CONTENT.chart.sentence, *CONTENT.sentences, CONTENT.rows[1][1], CONTENT.facts["Epoch"]):
         box = page.get_by_text(words, exact=True).first.bounding_box()
         assert box is not None
         assert box["y"] + box["height"] < 900
@@ -159,17 +159,19 @@ def test_batch_matrices_are_those_of_the_chosen_run(page):
     for place, run in ((0, BASE), (1, OURS)):
         page.select_option("#batch-run", str(place))
         drawn = page.evaluate("document.getElementById('matrix-2').data[0].z")
-        assert np.allclose(drawn, run.heatmaps.matrices["diffused targets (OBD-SD)"], atol=3e-5)
+        assert np.allclose(drawn, run.batch.matrices[2].values, atol=3e-5)
         assert page.inner_text("#batch-words").startswith(f"{run.name}: epoch 3, batch 1, 24 items of 3 classes")
+        figures = page.locator("#matrices figure").all_inner_texts()
+        assert all(matrix.title in text and matrix.sentence in text for matrix, text in zip(run.batch.matrices, figures, strict=True))
 
 
 def test_refined_targets_can_be_seen_as_what_the_diffusion_changes(page):
     page.select_option("#batch-run", "1")
     page.check("#difference")
-    matrices = OURS.heatmaps.matrices
-    change = matrices["diffused targets (OBD-SD)"] - matrices["pairwise targets (PSD)"]
+    _, pairwise, diffused, *_ = (matrix.values for matrix in OURS.batch.matrices)
+    change = diffused - pairwise
     assert np.allclose(page.evaluate("document.getElementById('matrix-2').data[0].z"), change, atol=3e-5)
-    assert np.allclose(page.evaluate("document.getElementById('matrix-1').data[0].z"), matrices["pairwise targets (PSD)"], atol=3e-5)
+    assert np.allclose(page.evaluate("document.getElementById('matrix-1').data[0].z"), pairwise, atol=3e-5)
     page.uncheck("#difference")
     assert page.evaluate("document.getElementById('matrix-2').data[0].colorscale") == "Cividis"
 

@@ -1,4 +1,7 @@
-"""The page in a real browser under other conditions: narrow, dark, without pictures, with other runs, in weaker browsers."""
+"""The page in a real browser under other conditions: narrow, dark, without pictures, with other runs, in weaker browsers.
+
+A page takes seconds to draw: conditions that do not disturb each other share one.
+"""
 
 from dataclasses import replace
 
@@ -8,60 +11,24 @@ import pytest
 from tests.report.made_content import made_content
 from tests.report.reading import CONTENT, LABELS, expected, queries
 
+NO_WEBGL = """const get = HTMLCanvasElement.prototype.getContext; HTMLCanvasElement.prototype.getContext = function (kind, ...more)
+    { return kind.includes('webgl') ? null : get.call(this, kind, ...more); };"""
+WIDE = """() => [...document.querySelectorAll('main *')].filter(each => !each.closest('.scroll') && !each.closest('svg')
+    && each.getClientRects().length && each.getBoundingClientRect().right > 361).map(each => each.outerHTML.slice(0, 90))"""
 
-@pytest.mark.parametrize(
-    "names", [("alone",), ("Multi-similarity", "with OBD-SD"), ("a rather long name of a baseline method", "with PSD", "with OBD-SD")]
-)
-def test_narrow_layout_holds(opened, names):
-    page = opened(made_content(names=names), width=360, height=740, has_touch=True)
+
+def check_narrow(page):
+    """Nothing is wider than the screen of a phone."""
     for name in ("all", "wrong", "local", "cross"):
         page.click(f"[data-filter={name}]")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    wide = """() => [...document.querySelectorAll('main *')].filter(each => !each.closest('.scroll') && !each.closest('svg')
-        && each.getClientRects().length && each.getBoundingClientRect().right > 361).map(each => each.outerHTML.slice(0, 90))"""
-    assert page.evaluate(wide) == []
-    assert page.trouble == []
+    assert page.evaluate(WIDE) == []
 
 
-def test_dark_where_the_reader_asks_for_it(opened):
-    page = opened(color_scheme="dark")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 26)"
-    page.click("#theme")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(247, 247, 245)"
-
-
-def test_without_images_ids_are_shown(opened):
-    page = opened(made_content(images=False))
-    assert page.locator("main img").count() == 0
-    assert page.inner_text(".query .id >> nth=0") == CONTENT.items[0].name
-    assert page.locator("[data-filter=local]").count() == 0
-    assert page.trouble == []
-
-
-def test_only_scored_items_ask_and_only_their_classes_have_a_recall(opened):
-    asking = np.flatnonzero(LABELS < 9)
-    runs = [
-        replace(run, per_class=[*run.per_class[:9], *[float("nan")] * 3], positive=None, geometry=replace(run.geometry, gradient={}))
-        for run in CONTENT.runs
-    ]
-    page = opened(replace(CONTENT, asking=asking, runs=runs))
-    for name in ("wins", "losses", "wrong"):
-        page.click(f"[data-filter={name}]")
-        assert queries(page) == [item for item in expected(name) if LABELS[item] < 9]
-    example = page.locator(".card:has(.truth)").first
-    query, other = int(example.get_attribute("data-query")), int(example.locator(".truth .hit").get_attribute("data-item"))
-    assert other == next(item for item in np.flatnonzero(LABELS == LABELS[query]) if item != query)
-    page.click("[data-filter=cross]")
-    assert len(queries(page)) == 12
-    assert set(LABELS[queries(page)]) <= set(range(9))
-    assert page.evaluate("document.getElementById('per-class').data[0].x.length") == 9
-    assert page.is_visible("#gradient-words")
-    assert page.trouble == []
-
-
-def test_one_run_has_nothing_to_compare(opened):
+def test_one_run_on_a_phone_has_nothing_to_compare(opened):
     content = made_content(names=("alone",))
-    page = opened(content)
+    page = opened(content, width=360, height=740, has_touch=True)
+    check_narrow(page)
     keys = page.eval_on_selector_all("[data-filter]", "buttons => buttons.map(button => button.dataset.filter)")
     assert keys == ["all", "wrong", "cross", "local", "chosen"]
     page.click("[data-filter=wrong]")
@@ -70,21 +37,63 @@ def test_one_run_has_nothing_to_compare(opened):
     assert page.trouble == []
 
 
-def test_all_of_three_runs_or_the_two_compared(opened):
-    page = opened(made_content(names=("one", "two", "three")))
+def test_dark_where_the_reader_asks_for_it_also_on_a_phone(opened):
+    page = opened(color_scheme="dark", width=360, height=740, has_touch=True)
+    check_narrow(page)
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 26)"
+    page.click("#theme")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(247, 247, 245)"
+    assert page.trouble == []
+
+
+def test_all_of_three_runs_or_the_two_compared_on_a_phone(opened):
+    long = "a rather long name of a baseline method"
+    page = opened(made_content(names=(long, "two", "three")), width=360, height=740, has_touch=True)
+    check_narrow(page)
     assert page.locator(".maps .plot").count() == 3
     assert page.locator(".card").first.locator(".row").count() == 3
     page.uncheck("#all-runs")
-    assert page.eval_on_selector_all(".maps h3", "titles => titles.map(title => title.textContent)") == ["one", "three"]
+    assert page.eval_on_selector_all(".maps h3", "titles => titles.map(title => title.textContent)") == [long, "three"]
     assert page.locator(".card").first.locator(".row").count() == 2
     assert page.trouble == []
 
 
-def test_without_webgl_the_map_is_drawn_all_the_same(opened):
-    none = "const get = HTMLCanvasElement.prototype.getContext; HTMLCanvasElement.prototype.getContext = function (kind, ...more) "
-    page = opened(before=none + "{ return kind.includes('webgl') ? null : get.call(this, kind, ...more); };")
-    assert page.locator("#map-0 .scatterlayer .point").count() == len(LABELS)
-    assert page.trouble == []
+@pytest.fixture(scope="module")
+def bare(opened):
+    """Without pictures, in a browser without WebGL; the last three classes are on the map and not scored."""
+    made = made_content(images=False)
+    runs = [
+        replace(run, per_class=[*run.per_class[:9], *[float("nan")] * 3], positive=None, geometry=replace(run.geometry, gradient={}))
+        for run in made.runs
+    ]
+    return opened(replace(made, asking=np.flatnonzero(LABELS < 9), runs=runs), before=NO_WEBGL)
+
+
+def test_without_images_ids_are_shown(bare):
+    assert bare.locator("main img").count() == 0
+    assert bare.inner_text(".query .id >> nth=0") == CONTENT.items[0].name
+    assert bare.locator("[data-filter=local]").count() == 0
+    assert bare.trouble == []
+
+
+def test_without_webgl_the_map_is_drawn_all_the_same(bare):
+    assert bare.locator("#map-0 .scatterlayer .point").count() == len(LABELS)
+    assert bare.trouble == []
+
+
+def test_only_scored_items_ask_and_only_their_classes_have_a_recall(bare):
+    for name in ("wins", "losses", "wrong"):
+        bare.click(f"[data-filter={name}]")
+        assert queries(bare) == [item for item in expected(name) if LABELS[item] < 9]
+    example = bare.locator(".card:has(.truth)").first
+    query, other = int(example.get_attribute("data-query")), int(example.locator(".truth .hit").get_attribute("data-item"))
+    assert other == next(item for item in np.flatnonzero(LABELS == LABELS[query]) if item != query)
+    bare.click("[data-filter=cross]")
+    assert len(queries(bare)) == 12
+    assert set(LABELS[queries(bare)]) <= set(range(9))
+    assert bare.evaluate("document.getElementById('per-class').data[0].x.length") == 9
+    assert bare.is_visible("#gradient-words")
+    assert bare.trouble == []
 
 
 def test_an_old_browser_still_has_tables_and_gallery(opened):
@@ -93,3 +102,14 @@ def test_an_old_browser_still_has_tables_and_gallery(opened):
     assert len(page.trouble) == 1
     page.click("[data-filter=losses]")
     assert queries(page) == expected("losses")
+
+
+def test_without_scripts_the_first_screen_is_complete(opened):
+    page = opened(java_script_enabled=False, width=400, height=860)
+    for row, place in zip(CONTENT.chart.rows, page.locator(".estimate").all(), strict=False):
+        box = place.locator("circle").bounding_box()
+        assert 0 < box["x"] < box["x"] + box["width"] < 400
+        assert box["width"] == box["height"] > 8  # round, whatever the width
+        assert place.inner_text().startswith(row.name)
+    assert page.locator(".sentences li").all_inner_texts() == list(CONTENT.sentences)
+    assert page.is_visible("noscript")

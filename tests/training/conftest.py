@@ -11,8 +11,8 @@ SMALL = {"epochs": 2, "batch_size": 16, "dim": 6, "lr": 1e-3, "evaluate_every": 
 
 @pytest.fixture(scope="session")
 def features(tmp_path_factory):
-    """An embeddings file of 20 classes × 6 rows of length 12; 10 classes train in 3 batches of 16, 10 test."""
-    return write_rows(tmp_path_factory.mktemp("features") / "rows.npz", 20, 6, 12)
+    """An embeddings file of 24 classes × 6 rows of length 12; 12 classes train in 4 batches of 16, 12 test."""
+    return write_rows(tmp_path_factory.mktemp("features") / "rows.npz", 24, 6, 12)
 
 
 @pytest.fixture(scope="session")

@@ -67,7 +67,7 @@ def test_any_loss_draws_classes_together(options, features, loss):
         {"optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1},
         {"precision": "bf16"},
         {"schedule": "steps", "lr_steps": (1,), "head_lr": 0.01},
-        {"replacement": True, "per_class": 4},
+        {"replacement": True, "per_class": 4, "lr": 0.02},
     ],
     ids=lambda changes: next(iter(changes)),
 )

@@ -3,174 +3,123 @@
 `OBDSD_KILLS` says how often each is killed; `make test-faults` says 20.
 """
 
-import json
-import multiprocessing
 import os
 import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-import yaml
-from PIL import Image
 
-import obdsd
 from obdsd.errors import InputError
-from obdsd.experiments import compare
 from obdsd.presets import preset
 from obdsd.training import train
 from obdsd.training.checkpoints import read_state
-from tests.made_up import write_rows
+from tests.training.reading import assert_same_end
+from tests.training.starting import start, to_the_end, wait_for_epochs
 
 KILLS = int(os.environ.get("OBDSD_KILLS", "3"))
-CLOCK = ("seconds", "items_per_second")
-
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["obdsd.training", "obdsd.experiments"])
-
-
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory):
-    return write_rows(tmp_path_factory.mktemp("rows") / "rows.npz", 30, 8, 20)
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    """16 classes × 6 images of noise around a picture of their own."""
-    folder, generator = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
-    for c in range(16):
-        (folder / f"c{c}").mkdir()
-        own = generator.integers(0, 255, (32, 32, 3))
-        for i in range(6):
-            pixels = np.clip(own + generator.normal(0, 40, own.shape), 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / f"c{c}" / f"{i}.png")
-    return f"folder:{folder}"
+EPOCHS = 4 * KILLS
 
 
 def long_training(data, out, name="ms+obd-sd", **changes):
     """Every epoch evaluated on all there is, a checkpoint every second step: a kill falls into any of it."""
-    usual = {"epochs": 20 * KILLS + 40, "batch_size": 16, "dim": 6, "lr": 1e-3, "val_fraction": 0.3, "evaluate_every": 1, "test_every": 1}
-    usual |= {"select": "best", "checkpoint_steps": 2, "device": "cpu", "weight": 10.0}
+    usual = {"epochs": EPOCHS, "batch_size": 16, "dim": 6, "lr": 1e-3, "val_fraction": 0.3, "evaluate_every": 1, "test_every": 1}
+    usual |= {"select": "best", "checkpoint_steps": 2, "device": "cpu"}
+    usual |= {"weight": 10.0} if "+" in name else {}
     return preset(name, data, **{**usual, "out": str(out), **changes})
 
 
-class Command:
-    """`obdsd train` with these options, as a user starts it."""
-
-    def __init__(self, options):
-        file = Path(options.out).with_suffix(".yaml")
-        file.write_text(yaml.safe_dump({name: value for name, value in asdict(options).items() if name not in ("data", "resume")}))
-        words = [sys.executable, "-m", "obdsd", "train", options.data, "--config", str(file), *["--resume"] * options.resume]
-        environment = {**os.environ, "PYTHONPATH": str(Path(obdsd.__file__).parents[1])}
-        self.process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.kill = self.process.kill
-
-    def join(self, seconds=None):
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(seconds)
-
-    @property
-    def exitcode(self):
-        return self.process.poll()
+@pytest.fixture(scope="module")
+def whole(features, tmp_path_factory):
+    """The folder of a training of the first system that was never stopped."""
+    chosen = long_training(features, tmp_path_factory.mktemp("whole") / "run")
+    to_the_end(chosen)
+    return Path(chosen.out)
 
 
-def start(options):
-    again = (Path(options.out) / "config.yaml").exists()
-    if options.workers:  # a process of multiprocessing would start its loader's in an unusual way
-        return Command(replace(options, resume=again))
-    process = processes.Process(target=train, args=(replace(options, resume=again),), kwargs={"show": False})
-    process.start()
-    return process
-
-
-def to_the_end(options):
-    process = start(options)
+@pytest.fixture(scope="module")
+def stopped(features, tmp_path_factory):
+    """The same, asked to end inside its fourth epoch: its options and its exit code."""
+    chosen = long_training(features, tmp_path_factory.mktemp("stopped") / "run", checkpoint_steps=0, checkpoint_minutes=0)
+    process = start(chosen)
+    assert wait_for_epochs(process, chosen.out, 3)
+    os.kill(process.pid, signal.SIGTERM)
     process.join()
-    assert process.exitcode == 0
+    return chosen, process.exitcode
 
 
-def killed_at_random(options, kills, moments, span=(0.05, 0.9)):
-    """Kill the training `kills` times, within that many seconds of its start, then let it end. Says how often it really was killed."""
-    done = 0
-    while done < kills:
-        process = start(options)
-        process.join(moments.uniform(*span))
-        if process.exitcode is not None:
-            assert process.exitcode == 0
+def killed_at_random(options, epochs, moments):
+    """Kill the training once in each `KILLS`-th of its epochs, somewhere inside an epoch, then let it end. Says how often it was killed."""
+    kills, result = 0, Path(options.out) / "result.json"
+    for part in range(KILLS):
+        if result.exists():  # the kill before came at the very end
             break
+        process = start(options)
+        wait_for_epochs(process, options.out, int((part + moments.random()) * epochs / KILLS))
+        process.join(moments.uniform(0, 0.15))
+        assert process.exitcode in (None, 0)
+        kills += process.is_alive()
         process.kill()
         process.join()
-        done += 1
-    else:
+    if not result.exists():
         to_the_end(options)
-    print(f"killed {done} times")
-    return done
-
-
-def what_remains(out):
-    """The run without what a clock said: weights as bytes, lines in their order, the result, the scores of each class."""
-    lines = [{k: v for k, v in json.loads(line).items() if k not in CLOCK} for line in (out / "metrics.jsonl").read_text().splitlines()]
-    result = {k: v for k, v in json.loads((out / "result.json").read_text()).items() if k not in CLOCK}
-    return (out / "model" / "model.safetensors").read_bytes(), lines, result, (out / "per_class.json").read_bytes()
-
-
-def assert_same_end(first, second):
-    for one, other in zip(what_remains(Path(first.out)), what_remains(Path(second.out)), strict=True):
-        assert one == other
+    print(f"killed {kills} times")
+    return kills
 
 
 SYSTEMS = {
     "previous-epoch": {},
-    "ema": {"teacher": "ema", "ramp": "constant"},
+    "ema and margin": {"name": "margin+obd-sd", "teacher": "ema(decay=0.99)", "ramp": "constant", "objective_lr": 0.01},
     "memory": {"teacher": "memory", "ramp": "constant", "optimizer": "adamw", "schedule": "cosine"},
-    "margin": {"name": "margin+obd-sd", "objective_lr": 0.01},
     "proxies": {"name": "proxy-anchor+proxy-diffusion"},
     "born again": {"name": "ms+bar+obdp"},
-    "heads": {"name": "margin+s2sd-msdf", "heads": "8,12", "feature_from": 40},
-    "global manifold": {"name": "ms+global", "neighbours": 7},
+    "heads": {"name": "margin+s2sd-msdf", "system": "s2sd(widths=[8, 12], feature_weight=50.0, feature_from=12)"},
+    "global manifold": {"name": "ms+global", "targets": "global-diffusion(omega=0.3, neighbours=7)"},
 }
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_killed_at_random_moments(rows, tmp_path, system):
-    whole, broken = (long_training(rows, tmp_path / name, **SYSTEMS[system]) for name in ("whole", "broken"))
-    to_the_end(whole)
-    assert killed_at_random(broken, KILLS, random.Random(system)) > KILLS // 2
-    assert_same_end(whole, broken)
-    if system == "margin":  # β has moved, and its steps are in the state
-        assert read_state(tmp_path / "broken" / "checkpoints" / "last.pt")["objective"]["loss.beta"].std() > 0
+def test_killed_at_random_moments(features, tmp_path, whole, system):
+    broken = long_training(features, tmp_path / "broken", **SYSTEMS[system])
+    if system != "previous-epoch":
+        whole = tmp_path / "whole"
+        to_the_end(broken.replace(out=str(whole)))
+    generations = 2 if system == "born again" else 1
+    assert killed_at_random(broken, EPOCHS * generations, random.Random(system)) > KILLS // 2
+    assert_same_end(whole, broken.out)
+    if "margin" in system:  # β has moved, and its steps are in the state
+        assert read_state(tmp_path / "broken" / "checkpoints" / "last.pt")["system"]["objective.loss.beta"].std() > 0
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_killed_with_images_and_loader_processes(pictures, tmp_path, workers):
-    settings = {
+def test_killed_with_images_and_loader_processes(pictures, tmp_path):
+    """Other processes load the images: the numbers stay the same."""
+    images = {
         "backbone": "tiny-conv",
         "batchnorm": "train",
         "crop": 0.7,
-        "workers": workers,
-        "epochs": 3 * KILLS,
         "test_every": 0,
-        "batch_size": 8,
+        "batch_size": 6,
+        "val_fraction": 0.4,
+        "evaluate_every": 3,
     }
-    whole, broken = (long_training(pictures, tmp_path / name, **settings) for name in ("whole", "broken"))
+    trainings = {workers: long_training(pictures, tmp_path / str(workers), **images, workers=workers) for workers in (0, 2)}
+    whole = trainings[0].replace(out=str(tmp_path / "whole"))
     to_the_end(whole)
-    assert killed_at_random(broken, KILLS, random.Random(workers), (2.5, 6) if workers else (0.05, 0.9)) > 0
-    assert_same_end(whole, broken)
+    for workers, broken in trainings.items():
+        assert killed_at_random(broken, EPOCHS, random.Random(workers)) > 0
+        assert_same_end(whole.out, broken.out)
 
 
-def test_killed_while_a_checkpoint_is_written(rows, tmp_path):
-    whole, broken = (long_training(rows, tmp_path / name) for name in ("whole", "broken"))
-    to_the_end(whole)
+def test_killed_while_a_checkpoint_is_written(features, tmp_path, whole):
+    broken = long_training(features, tmp_path / "broken")
     folder, hits = tmp_path / "broken" / "checkpoints", 0
-    for _ in range(KILLS):
+    for number in range(KILLS):
         process = start(broken)
+        wait_for_epochs(process, broken.out, 2 * number)
         while process.is_alive() and not (writing := list(folder.glob(".last.pt.*"))):
             pass
         process.kill()
@@ -179,28 +128,17 @@ def test_killed_while_a_checkpoint_is_written(rows, tmp_path):
     print(f"killed {KILLS} times, {hits} of them while the file was there under its temporary name")
     assert hits > 0
     to_the_end(broken)
-    assert_same_end(whole, broken)
+    assert_same_end(whole, broken.out)
     assert not list(folder.glob(".last.pt.*"))
 
 
-def stopped_midway(options):
-    """A training that was asked to end after a few epochs, inside one; its exit code."""
-    process = start(options)
-    while len((Path(options.out) / "metrics.jsonl").read_text().splitlines() if (Path(options.out) / "metrics.jsonl").exists() else []) < 3:
-        assert process.is_alive()
-    os.kill(process.pid, signal.SIGTERM)
-    process.join()
-    return process.exitcode
-
-
-def test_sigterm_finishes_the_step_and_exits_75(rows, tmp_path):
-    whole, broken = (long_training(rows, tmp_path / name, checkpoint_steps=0, checkpoint_minutes=0) for name in ("whole", "broken"))
-    to_the_end(whole)
-    assert stopped_midway(broken) == 75
-    written = read_state(tmp_path / "broken" / "checkpoints" / "last.pt")
-    assert written["epoch"] >= 3
-    to_the_end(broken)
-    assert_same_end(whole, broken)
+def test_sigterm_finishes_the_step_and_exits_75(stopped, whole, tmp_path):
+    chosen, code = stopped
+    assert code == 75
+    assert read_state(Path(chosen.out) / "checkpoints" / "last.pt")["place"]["epoch"] >= 3
+    shutil.copytree(chosen.out, tmp_path / "run")
+    to_the_end(chosen.replace(out=str(tmp_path / "run")))
+    assert_same_end(whole, tmp_path / "run")
 
 
 DAMAGE = {
@@ -212,15 +150,15 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(rows, tmp_path, capsys, damage):
-    whole, broken = (long_training(rows, tmp_path / name, epochs=8) for name in ("whole", "broken"))
-    to_the_end(whole)
-    stopped_midway(broken)
-    last = tmp_path / "broken" / "checkpoints" / "last.pt"
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(stopped, whole, tmp_path, capsys, damage):
+    shutil.copytree(stopped[0].out, tmp_path / "run")
+    last = tmp_path / "run" / "checkpoints" / "last.pt"
     last.write_bytes(DAMAGE[damage](last.read_bytes()))
-    train(replace(broken, resume=True))
-    assert "last.pt: is damaged or no checkpoint" in capsys.readouterr().err
-    assert_same_end(whole, broken)
+    train(stopped[0].replace(out=str(tmp_path / "run"), resume=True))
+    shown = capsys.readouterr().err
+    assert "last.pt: is damaged or no checkpoint" in shown
+    assert "going on from before.pt, which is whole" in shown
+    assert_same_end(whole, tmp_path / "run")
 
 
 def fill(ballast):
@@ -229,76 +167,37 @@ def fill(ballast):
             pass
 
 
-def test_a_full_disk_keeps_the_last_good_state(rows, tmp_path):
+def test_a_full_disk_keeps_the_last_good_state(stopped, whole, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)], capture_output=True).returncode:
         pytest.skip("a small disk can be mounted by root only")
     try:
-        whole, broken = long_training(rows, tmp_path / "whole", epochs=8), long_training(rows, disk / "run", epochs=8)
-        to_the_end(whole)
-        stopped_midway(broken)
+        shutil.copytree(stopped[0].out, disk / "run")
+        broken = stopped[0].replace(out=str(disk / "run"))
         fill(disk / "ballast")
         with pytest.raises(InputError, match=r"cannot be written \(No space left on device\)"):
-            train(replace(broken, resume=True), show=False)
+            train(broken.replace(resume=True), show=False)
         (disk / "ballast").unlink()
         to_the_end(broken)
-        assert_same_end(whole, broken)
+        assert_same_end(whole, broken.out)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_two_trainings_do_not_share_a_folder(rows, tmp_path, monkeypatch):
-    monkeypatch.setattr("obdsd.training.runs.LOCK_SECONDS", 0.1)
-    options = long_training(rows, tmp_path / "run")
+def test_two_trainings_do_not_share_a_folder(features, tmp_path, monkeypatch):
+    monkeypatch.setattr("obdsd.training.run_folder.LOCK_SECONDS", 0.1)
+    options = long_training(features, tmp_path / "run", epochs=1000)
     process = start(options)
     while not (tmp_path / "run" / "checkpoints" / "last.pt").exists():
         assert process.is_alive()
+        time.sleep(0.002)
     with pytest.raises(InputError, match=r"out=.*run is being trained by another process; wait for it, or stop it"):
-        train(replace(options, resume=True), show=False)
+        train(options.replace(resume=True), show=False)
     process.kill()
     process.join()
-    to_the_end(options)
-
-
-def test_a_comparison_survives_the_same(rows, tmp_path):
-    rows_of = {name: long_training(rows, "", preset_name, epochs=60) for name, preset_name in (("ms", "ms"), ("ours", "ms+obd-sd"))}
-    moments = random.Random(0)
-
-    def begin(out):
-        process = processes.Process(target=compare, args=(rows_of, [0, 1], out), kwargs={"jobs": 2, "show": False})
-        process.start()
-        return process
-
-    whole = begin(tmp_path / "whole")
-    for _ in range(max(2, KILLS // 4)):
-        broken = begin(tmp_path / "broken")
-        broken.join(moments.uniform(6, 14))
-        broken.kill()
-        broken.join()
-    broken = begin(tmp_path / "broken")
-    broken.join()
-    whole.join()
-    assert (whole.exitcode, broken.exitcode) == (0, 0)
-    for name in rows_of:
-        for seed in (0, 1):
-            assert_same_end(*(replace(rows_of[name], out=str(tmp_path / side / name / f"seed-{seed}")) for side in ("whole", "broken")))
-
-
-def test_a_comparison_asked_to_end_takes_its_runs_along(rows, tmp_path):
-    rows_of = {name: long_training(rows, "", preset_name, epochs=4000) for name, preset_name in (("ms", "ms"), ("ours", "ms+obd-sd"))}
-    process = processes.Process(target=compare, args=(rows_of, [0, 1], tmp_path / "all"), kwargs={"jobs": 2, "show": False})
-    process.start()
-    while len(list(tmp_path.glob("all/*/*/metrics.jsonl"))) < 2:  # an epoch of each is done
-        assert process.is_alive()
-        time.sleep(0.05)
-    os.kill(process.pid, signal.SIGTERM)
-    process.join(60)
-    assert process.exitcode == 75
-    for folder in tmp_path.glob("all/*/*"):  # nobody trains on: the locks are free
-        shutil.copytree(folder, tmp_path / "copy" / folder.parent.name / folder.name)
-    time.sleep(1)
-    for folder in tmp_path.glob("all/*/*"):
-        assert (folder / "metrics.jsonl").read_bytes() == (
-            tmp_path / "copy" / folder.parent.name / folder.name / "metrics.jsonl"
-        ).read_bytes()
+    process = start(options)  # the lock went with it
+    before = len((tmp_path / "run" / "metrics.jsonl").read_bytes().splitlines())
+    assert wait_for_epochs(process, tmp_path / "run", before + 1)
+    process.kill()
+    process.join()

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from obdsd import BatchDiffusion, MemoryTeacher, PreviousEpochTeacher, SelfDistillation, objectives
-from obdsd.training.gradient import ask, backward
+from obdsd.training.gradient import backward, in_chunks
 from tests.oracles import slow
 
 
@@ -37,9 +37,9 @@ def gradients(name, micro_batch, dropout=0.0, teacher_kind=PreviousEpochTeacher)
         teacher = MemoryTeacher(20, 5)
         teacher.observe(torch.arange(4, 14), slow.unit_rows(10, 5, seed=3))
     distill = SelfDistillation(50.0, targets=BatchDiffusion(0.6))
-    said = ask(teacher, INPUTS, torch.arange(16), micro_batch)
+    batch = in_chunks(teacher, INPUTS, torch.arange(16), micro_batch)
     torch.manual_seed(2)
-    rows = backward(model, INPUTS, lambda z: loss(z, LABELS) + distill(z, said, 0.5), micro_batch, torch.Tensor.backward)
+    rows = backward(model, INPUTS, lambda z: loss(z, LABELS) + distill(z, batch, 0.5), micro_batch, torch.Tensor.backward)
     return [p.grad for p in (*model.parameters(), *loss.parameters())], rows, torch.get_rng_state()
 
 
@@ -72,9 +72,9 @@ def test_dropout_draws_the_same_numbers_in_both_passes():
         with torch.no_grad():
             weight[3, 4] += step
             torch.manual_seed(2)
-            found = loss_of(torch.cat([model(chunk) for chunk in INPUTS.double().split(4)]))
+            loss = loss_of(torch.cat([model(chunk) for chunk in INPUTS.double().split(4)]))
             weight[3, 4] -= step
-        return found.item()
+        return loss.item()
 
     assert weight.grad[3, 4].item() == pytest.approx((value(1e-6) - value(-1e-6)) / 2e-6, rel=1e-5)
 

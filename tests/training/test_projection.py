@@ -1,7 +1,6 @@
 """A head that begins as the projection of the training set's features: what it is, who follows it, and that nothing else changes it."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +55,7 @@ def test_the_length_of_a_row_does_not_count(options, features, tmp_path):
     name = max(data, key=lambda key: data[key].ndim)
     scale = np.random.default_rng(0).uniform(0.1, 10, len(data[name]))[:, None]
     np.savez(tmp_path / "longer.npz", **{**data, name: (data[name] * scale).astype(np.float32)})
-    runs = [options("ms", **STANDING), replace(options("ms", **STANDING), data=str(tmp_path / "longer.npz"), out=str(tmp_path / "longer"))]
+    runs = [options("ms", **STANDING), options("ms", **STANDING, data=str(tmp_path / "longer.npz"), out=str(tmp_path / "longer"))]
     P, Q = (head_of(train(chosen, show=False).folder).numpy() for chosen in runs)
     np.testing.assert_allclose(P.T @ P, Q.T @ Q, atol=1e-4)
 
@@ -66,20 +65,20 @@ def test_a_teacher_that_follows_the_model_begins_there_too(options, teacher):
     chosen = options("ms+psd-constant", **STANDING, teacher=teacher)
     train(chosen, show=False)
     losses = json.loads((Path(chosen.out) / "metrics.jsonl").read_text())["loss"]
-    assert abs(losses["distillation"]) < 1e-6  # the student is its teacher
-    teacher = read_state(Path(chosen.out) / "checkpoints" / "last.pt")["teacher"]
-    torch.testing.assert_close(teacher["model.head.weight"], head_of(chosen.out), atol=1e-6, rtol=0)
+    assert abs(losses["distillation"]) < 1e-5  # the student is its teacher
+    state = read_state(Path(chosen.out) / "checkpoints" / "last.pt")["system"]
+    torch.testing.assert_close(state["teacher.model.head.weight"], head_of(chosen.out), atol=1e-6, rtol=0)
 
 
 def test_the_first_generation_teaches_though_the_second_begins_projected(options):
     chosen = options("ms+bar", **{**PROJECTED, "epochs": 1})
     train(chosen, show=False)
-    teacher = read_state(Path(chosen.out) / "checkpoints" / "last.pt")["teacher"]
-    torch.testing.assert_close(teacher["model.head.weight"], head_of(Path(chosen.out) / "first"), atol=0, rtol=0)
+    state = read_state(Path(chosen.out) / "checkpoints" / "last.pt")["system"]
+    torch.testing.assert_close(state["teacher.model.head.weight"], head_of(Path(chosen.out) / "first"), atol=0, rtol=0)
 
 
-def test_images_are_embedded_for_it(tmp_path):
-    chosen = preset("ms", "glyphs", **STANDING, dim=16, epoch_batches=1, evaluate_every=0, device="cpu", out=str(tmp_path / "run"))
+def test_images_are_embedded_for_it(image_options):
+    chosen = image_options("ms", **STANDING, dim=16)
     P = head_of(train(chosen, show=False).folder)
     torch.testing.assert_close(P @ P.T, torch.eye(16), atol=1e-4, rtol=0)
 
@@ -87,8 +86,8 @@ def test_images_are_embedded_for_it(tmp_path):
 def test_what_cannot_be_projected_is_refused_in_one_line(options):
     with pytest.raises(InputError, match=r"head_init=projection needs head=linear, not two-layer"):
         options("ms", head="two-layer", head_init="projection")
-    with pytest.raises(InputError, match=r"dim=21 is more than the 20 features that head_init=projection keeps; ask for fewer"):
-        train(options("ms", **PROJECTED, dim=21), show=False)
+    with pytest.raises(InputError, match=r"dim=13 is more than the 12 features that head_init=projection keeps; ask for fewer"):
+        train(options("ms", **PROJECTED, dim=13), show=False)
 
 
 def test_presets_project_features_unless_another_head_is_asked_for(features):
@@ -101,4 +100,4 @@ def test_presets_project_features_unless_another_head_is_asked_for(features):
 def test_fewer_features_than_usual_are_all_kept(options):
     run = train(options("ms", **{**STANDING, "dim": None}), show=False)
     P = head_of(run.folder)
-    torch.testing.assert_close(P @ P.T, torch.eye(20), atol=1e-4, rtol=0)
+    torch.testing.assert_close(P @ P.T, torch.eye(12), atol=1e-4, rtol=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from obdsd.errors import InputError
 from obdsd.evaluation import clustering, retrieval
 from obdsd.evaluation.geometry import Density, density, spectral_decay
 from obdsd.evaluation.retrieval import Ranking
+from obdsd.parts import suggestion
 
 Progress = Callable[[str, int, int], None]
 """Told the stage, how much of it is done, and of how much."""
@@ -201,8 +201,7 @@ def metric(name: str) -> Metric:
         return METRICS[name]
     if depth := _recall_depth(name):
         return recall_at(depth)
-    close = difflib.get_close_matches(name.lower(), METRICS, n=1)
-    raise InputError(f"metric={name!r} is not known; {f'did you mean {close[0]}?' if close else 'there are ' + ', '.join(METRICS)}")
+    raise InputError(f"metric={name!r} is not known; {suggestion(name, METRICS)}")
 
 
 def register_metric(new: Metric) -> None:
@@ -213,10 +212,15 @@ def register_metric(new: Metric) -> None:
     remember_caller()
 
 
+def measured(scores: Mapping[str, float | None]) -> list[tuple[Metric, float]]:
+    """The metrics among the scores that have a value. Counts, and metrics that another program registered, are left out."""
+    known = [(metric(name), value) for name, value in scores.items() if name in METRICS or _recall_depth(name)]
+    return [(entry, value) for entry, value in known if value is not None]
+
+
 def score_line(scores: Mapping[str, float | None]) -> str:
     """The shares among the scores, for people: `Recall@1 36.10 %  MAP@R 10.60 %`."""
-    shown = [(metric(name), value) for name, value in scores.items() if name in METRICS or _recall_depth(name)]
-    return "  ".join(f"{entry.title} {entry.text(value)} %" for entry, value in shown if entry.percent and value is not None)
+    return "  ".join(f"{entry.title} {entry.text(value)} %" for entry, value in measured(scores) if entry.percent)
 
 
 def _recall_depth(name: str) -> int | None:

@@ -213,12 +213,13 @@ def summarise(runs: Mapping[str, Sequence[RunRecord]], seeds: Sequence[int]) -> 
         name: {metric.name: np.array([value_of(record, metric) for record in records]) for metric in metrics}
         for name, records in runs.items()
     }
+    per_class = {name: [record.per_class for record in records] for name, records in runs.items()}
     lines = []
     for name, records in runs.items():
         differences, over_classes = None, None
         if name != baseline:
             differences = {metric.name: t_interval(values[name][metric.name] - values[baseline][metric.name]) for metric in metrics}
-            over_classes = class_interval(*class_differences(records, first_runs))
+            over_classes = class_interval(*differences_by_class(per_class[name], per_class[baseline]))
         seconds = [record.seconds / other.seconds for record, other in zip(records, first_runs, strict=True)]
         lines.append(
             Line(
@@ -240,14 +241,9 @@ def summarise(runs: Mapping[str, Sequence[RunRecord]], seeds: Sequence[int]) -> 
     )
 
 
-def class_differences(ours: Sequence[RunRecord], theirs: Sequence[RunRecord]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Each class's mean over seeds of the difference of its recall, and its number of queries."""
-    return differences_by_class([record.per_class for record in ours], [record.per_class for record in theirs])
-
-
 def differences_by_class(
     ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The same of what runs hold of their classes."""
+    """Of the `per_class` of runs: each class's mean over seeds of the difference of its recall, and its number of queries."""
     recalls = [np.array([classes["recall@1"] for classes in side]) for side in (ours, theirs)]
     return (recalls[0] - recalls[1]).mean(axis=0), np.array(ours[0]["queries"])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import difflib
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 from obdsd.method.checks import refuse
+from obdsd.parts import suggestion
 
 FILE = "published.csv"
 
@@ -69,5 +69,4 @@ def _tables() -> dict[str, dict[tuple[str, str, str], Published]]:
 
 def _check_known(field: str, name: str, known: Collection[str]) -> None:
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        refuse(field, repr(name), "is not in the paper", f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}")
+        refuse(field, repr(name), "is not in the paper", suggestion(name, known))

@@ -74,14 +74,19 @@ def csv_table(rows: Sequence[Sequence[str]]) -> str:
     return text.getvalue()
 
 
-def caption(comparison: Comparison) -> str:
-    n, shares = len(comparison.seeds), [shown.title for shown in compared_metrics() if shown.percent]
+def units() -> str:
+    """What the columns are: shares in percent, and those of the training set."""
+    shares = ", ".join(shown.title for shown in compared_metrics() if shown.percent)
     trained = " and ".join(shown.title.lower() for shown in compared_metrics() if shown.on_training_set)
+    return f"{shares} in percent; {trained} of the training set by its true labels"
+
+
+def caption(comparison: Comparison) -> str:
+    n = len(comparison.seeds)
     before = "".join(f" Recall@1 of {name}, untrained: {100 * value:.2f}." for name, value in comparison.reference.items())
     return (
-        f"{comparison.data}, {comparison.scored} classes, {comparison.epochs}. Means over {n} seed{'s' * (n > 1)}; {', '.join(shares)} in "
-        f"percent; {trained} of the training set by its true labels. Differences are paired by seed, with a 95 % t interval over seeds "
-        f"and a bootstrap over classes.{before}"
+        f"{comparison.data}, {comparison.scored} classes, {comparison.epochs}. Means over {n} seed{'s' * (n > 1)}; {units()}. Differences "
+        f"are paired by seed, with a 95 % t interval over seeds and a bootstrap over classes.{before}"
     )
 
 

@@ -48,10 +48,7 @@ def check_temperature(temperature: float, field: str = "temperature") -> None:
 def check_square(field: str, matrix: Tensor) -> None:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         refuse(f"{field}.shape", tuple(matrix.shape), "must be (batch, batch)", "pass Z @ Z.T of (batch, dim) rows")
-    if matrix.shape[0] < 2:
-        refuse(f"{field}.shape", tuple(matrix.shape), "must have 2 rows or more", "use a larger batch")
-    if not matrix.is_floating_point():
-        refuse(f"{field}.dtype", matrix.dtype, "must be floating point", f"pass {field}.float()")
+    check_rows(field, matrix)
 
 
 def check_rows(field: str, rows: Tensor) -> None:
@@ -62,6 +59,16 @@ def check_rows(field: str, rows: Tensor) -> None:
         refuse(f"{field}.shape", tuple(rows.shape), "must have 2 rows or more", "use a larger batch")
     if not rows.is_floating_point():
         refuse(f"{field}.dtype", rows.dtype, "must be floating point", f"pass {field}.float()")
+
+
+def checked_indices(indices: object, table: Tensor, if_none: str, if_outside: str) -> Tensor:
+    """Indices of a table's rows on its device, in range: out of range on an accelerator, the device itself complains."""
+    if not isinstance(indices, Tensor):
+        refuse("indices", type(indices).__name__, "cannot be looked up", if_none)
+    if indices.is_cpu and indices.numel():
+        low, high, n = int(indices.min()), int(indices.max()), len(table)
+        require(0 <= low and high < n, "indices", f"{low}..{high}", f"must lie in 0..{n - 1}", if_outside)
+    return indices.to(table.device)
 
 
 def check_unit_length(field: str, lengths: Tensor, dtype: torch.dtype, squared: bool = False) -> None:

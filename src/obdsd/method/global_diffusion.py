@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from obdsd.errors import InputError
-from obdsd.method.checks import check_omega, check_rows, check_temperature, check_unit_length, require
+from obdsd.method.checks import check_omega, check_rows, check_temperature, check_unit_length, checked_indices, require
 from obdsd.method.diffusion import inner_products
 from obdsd.method.graph import mutual_neighbours, normalised, solve_walk
 from obdsd.method.precision import in_full
@@ -97,16 +97,10 @@ class GlobalDiffusion(nn.Module, Targets):
         return TeacherBatch(self.rows[indices], indices=indices)
 
     def _own(self, indices: Tensor | None) -> Tensor:
-        """The indices on the rows' device, in range: out of range on an accelerator, the device itself complains."""
         if not self.fitted:
             raise InputError(f"{self} has walked nowhere yet; call fit(rows) with the embeddings of the whole training set")
-        if not isinstance(indices, Tensor):
-            given = type(indices).__name__
-            raise InputError(f"indices={given} cannot be looked up; pass batch(indices) or TeacherBatch(embeddings, indices=indices)")
-        if indices.is_cpu and indices.numel():
-            low, high, n = int(indices.min()), int(indices.max()), len(self.rows)
-            require(0 <= low and high < n, "indices", f"{low}..{high}", f"must lie in 0..{n - 1}", "fit the whole training set")
-        return indices.to(self.rows.device)
+        remedies = "pass batch(indices) or TeacherBatch(embeddings, indices=indices)", "fit the whole training set"
+        return checked_indices(indices, self.rows, *remedies)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         for name in ("rows", "walked"):  # a fresh one has no shape yet

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from obdsd.errors import InputError
-from obdsd.method.checks import check_rows, check_unit_length, refuse, require, verdicts
+from obdsd.method.checks import check_rows, check_unit_length, checked_indices, refuse, require, verdicts
 from obdsd.method.precision import HALF, in_full
 
 
@@ -233,15 +233,8 @@ class _TableTeacher(Teacher):
         return TeacherBatch(self.table[indices], indices=indices)
 
     def _own(self, indices: Tensor | None) -> Tensor:
-        """The indices on the table's device, in range: out of range on an accelerator, the device itself complains."""
-        if not isinstance(indices, Tensor):
-            raise InputError(
-                f"indices={_shape(indices)} cannot be looked up; call teacher(inputs, indices) with positions in the training set"
-            )
-        if indices.device.type == "cpu" and indices.numel():
-            low, high, n = int(indices.min()), int(indices.max()), len(self.table)
-            require(0 <= low and high < n, "indices", f"{low}..{high}", f"must lie in 0..{n - 1}", "size the teacher by the training set")
-        return indices.to(self.table.device)
+        remedies = "call teacher(inputs, indices) with positions in the training set", "size the teacher by the training set"
+        return checked_indices(indices, self.table, *remedies)
 
 
 class MemoryTeacher(_TableTeacher):
@@ -253,20 +246,18 @@ class MemoryTeacher(_TableTeacher):
     tensor([ True, False])
     """
 
-    clock: Tensor
-    written: Tensor
+    seen: Tensor
     steady = False
     knows_proxies = True
 
     def __init__(self, num_samples: int, dim: int) -> None:
         require(num_samples >= 1 and dim >= 1, "num_samples, dim", (num_samples, dim), "must be 1 or more", "pass the training set's size")
         super().__init__(torch.zeros(num_samples, dim))
-        self.register_buffer("clock", torch.zeros((), dtype=torch.long))
-        self.register_buffer("written", torch.full((num_samples,), -1))
+        self.register_buffer("seen", torch.zeros(num_samples, dtype=torch.bool))
 
     def forward(self, inputs: Any, indices: Int[Tensor, " b"] | None = None) -> TeacherBatch:
         indices = self._own(indices)
-        return TeacherBatch(self.table[indices], known=self.written[indices] >= 0, indices=indices)
+        return TeacherBatch(self.table[indices], known=self.seen[indices], indices=indices)
 
     @torch.no_grad()
     def observe(self, indices: Int[Tensor, " b"], embeddings: Float[Tensor, "b d"]) -> None:
@@ -282,10 +273,4 @@ class MemoryTeacher(_TableTeacher):
         twins = indices[:, None] == indices[None, :]
         last = (twins * torch.arange(1, len(indices) + 1, device=indices.device)).argmax(dim=1)
         self.table[indices] = rows.to(self.table)[last]
-        self.written[indices] = self.clock
-        self.clock += 1
-
-    def age(self, indices: Int[Tensor, " n"] | None = None) -> Int[Tensor, " n"]:
-        """How many `observe` calls ago each entry (or each of `indices`) was written: 0 for the latest batch, -1 for never."""
-        written = self.written if indices is None else self.written[self._own(indices)]
-        return torch.where(written < 0, -1, self.clock - 1 - written)
+        self.seen[indices] = True

@@ -123,6 +123,14 @@ class Objective(nn.Module):
             _check_range(labels_name, labels, self.num_classes)
 
 
+def parameter_groups_of(loss: nn.Module) -> list[dict[str, Any]]:
+    """The trained parameters of any loss as optimiser groups: its own `parameter_groups()` if it has them, as an `Objective` has."""
+    if hasattr(loss, "parameter_groups"):
+        return loss.parameter_groups()  # type: ignore[operator]
+    parameters = [p for p in loss.parameters() if p.requires_grad]
+    return [{"params": parameters}] if parameters else []
+
+
 def check_sizes(num_classes: int, dim: int = 1) -> None:
     """Refuse sizes for which no proxies or boundaries can be made."""
     require(num_classes >= 1 and dim >= 1, "num_classes, dim", (num_classes, dim), "must be 1 or more", "pass the training set's")

@@ -19,7 +19,7 @@ from obdsd.method.distillation import SelfDistillation
 from obdsd.method.pooling import pool
 from obdsd.method.precision import in_full, without_autocast
 from obdsd.method.teachers import Teacher, TeacherBatch
-from obdsd.objectives.objective import Objective
+from obdsd.objectives.objective import parameter_groups_of
 from obdsd.objectives.system import System
 
 PUBLISHED = SelfDistillation(50.0, ramp="constant")
@@ -122,7 +122,7 @@ class S2SD(nn.Module):
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """The losses' own trainable parameters (β, proxies) as optimiser groups: the base loss's, then each head's."""
-        return [group for loss in (self.base, *self.losses) for group in _groups_of(loss)]
+        return [group for loss in (self.base, *self.losses) for group in parameter_groups_of(loss)]
 
     def head_parameters(self) -> list[nn.Parameter]:
         """The heads' weights, to be trained at the base learning rate without weight decay."""
@@ -228,10 +228,3 @@ def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
 def _unit_rows(rows: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
     with without_autocast(rows):
         return nn.functional.normalize(in_full(rows), dim=1)
-
-
-def _groups_of(loss: nn.Module) -> list[dict[str, Any]]:
-    if isinstance(loss, Objective):
-        return loss.parameter_groups()
-    parameters = [p for p in loss.parameters() if p.requires_grad]
-    return [{"params": parameters}] if parameters else []

@@ -13,6 +13,7 @@ from obdsd.errors import InputError
 from obdsd.method.distillation import SelfDistillation
 from obdsd.method.targets import Targets
 from obdsd.method.teachers import NoTeacher, Teacher, TeacherBatch
+from obdsd.objectives.objective import parameter_groups_of
 
 Embed = Callable[[nn.Module], Tensor]
 """A model → its unit rows of the whole training set, in the order of the items."""
@@ -97,7 +98,7 @@ class System(nn.Module):
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         """What is trained beside the model, as optimiser groups; `lr` is the model's learning rate."""
-        return self.objective.parameter_groups()  # type: ignore[operator]
+        return parameter_groups_of(self.objective)
 
     def current_weight(self, progress: float) -> float:
         """λ times the ramp at this point of the training; 0 where nobody teaches."""

@@ -1,12 +1,15 @@
-"""What a report shows, as plain values: gathered elsewhere, drawn here."""
+"""What a report shows, as plain values: `gather` makes them, `render` draws them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from obdsd.experiments.statistics import Interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +27,15 @@ class Neighbours:
 
     indices: NDArray[np.int64]  # (queries, k)
     cosines: NDArray[np.float32]  # (queries, k)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A number over the epochs: what it is called, what it tells a reader, and its (epoch, value) points in each run."""
+
+    title: str
+    sentence: str
+    lines: Sequence[Sequence[tuple[int, float]]]  # as `Content.runs`; empty for a run that has none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,35 +57,42 @@ class Geometry:
     gradient: Mapping[str, Sequence[float]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Heatmaps:
-    """One real batch, rows and columns ordered by class: (b, b) matrices by name, in the order in which they are shown."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Matrix:
+    """A number for each pair of a batch: cosines, the teacher's targets, or targets that were refined from these."""
 
-    matrices: Mapping[str, NDArray[np.float32]]
+    title: str
+    kind: Literal["similarity", "targets", "refined"]
+    sentence: str
+    values: NDArray[np.float32]  # (batch, batch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """One real batch, rows and columns of its matrices ordered by class."""
+
+    matrices: Sequence[Matrix]
     classes: Sequence[str]  # of the rows
-    batch: str  # which one: epoch and number
+    which: str  # epoch, number, and who taught in it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Of a step, measured anew: seconds, the shares of teacher and targets in them, and the peak of memory if it is known."""
+    """A step, measured anew: its seconds, the shares of teacher and targets if they can be told apart, and the peak of memory on a GPU."""
 
     seconds: float
-    teacher: float
-    targets: float
+    teacher: float | None
+    targets: float | None
     memory_mib: float | None
-    training_seconds: float  # of the whole run, as it was recorded
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """A finished run."""
 
-    name: str  # as it stands in the table
+    name: str  # tells it from the others
     seed: int
     folder: str
-    # "loss: base", "loss: distillation", "Recall@1, held-out", "density", …: (epoch, value)
-    curves: Mapping[str, Sequence[tuple[int, float]]]
     map: NDArray[np.float32]  # (items shown on the map, 2)
     neighbours: Neighbours  # of every item among the others
     local: Neighbours | None  # of a seeded crop of each item of `Content.local_queries`; None without images
@@ -81,12 +100,31 @@ class Run:
     positive: Neighbours | None = None  # (items, 1): the nearest other of the same class, at whatever rank; -1 if there is none
     right: NDArray[np.bool_]  # (items,): whether the nearest other is of the same class
     per_class: Sequence[float]  # Recall@1 of each class, in the order of `Content.classes`; NaN for one that is not scored
-    scores: Mapping[str, float]  # "Recall@1", "MAP@R", …
+    scores: Mapping[str, str]  # of the scored classes, by the metric's title, as text
     geometry: Geometry
-    heatmaps: Heatmaps
-    cost: Cost
+    batch: Batch
+    cost: Cost | None  # None if the training cannot be set up here
+    training_seconds: float
     options: Mapping[str, object]
     versions: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A row of the first picture: its score, and the 95 % interval of its difference to the baseline where there is one."""
+
+    name: str
+    value: float
+    difference: Interval | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """The first picture: one score of all rows, the first of which is the baseline."""
+
+    rows: Sequence[Estimate]
+    untrained: Mapping[str, float]  # what there was before the training, by name
+    sentence: str  # how to read it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,11 +132,13 @@ class Content:
     """All of a report. The first run is the baseline where there are several."""
 
     title: str
-    words: Sequence[str]  # the result in sentences, the most important first
+    chart: Chart
+    sentences: Sequence[str]  # the result, one for each row of the table
     header: Sequence[str]  # of the table
     rows: Sequence[Sequence[str]]
     caption: str
     facts: Mapping[str, str]  # data, classes, images, resolution, how the epoch was chosen, …
+    curves: Sequence[Curve]
     classes: Sequence[str]
     items: Sequence[Item]
     shown: NDArray[np.int64]  # items on the map

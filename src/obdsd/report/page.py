@@ -2,62 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import jinja2
 from plotly.offline import get_plotlyjs
 
+from obdsd.report.chart import drawing_of
 from obdsd.report.content import Content, Run
-from obdsd.report.payload import compressed, curve_names, numbers_json, pictures_json, run_labels
+from obdsd.report.payload import compressed, numbers_json, pictures_json
 
 SCRIPTS = ("data.js", "plots.js", "batch.js", "map.js", "gallery.js", "start.js")  # one after the other, in one scope
-
-CURVES = (  # part of a curve's name: what one sees, and which direction is better; the first that fits
-    ("share of the distillation", "How much of the gradient comes from the teacher. Near 0 it changes nothing, near 1 it decides alone."),
-    ("distill", "How far the student still is from the teacher's targets, with its weight in the loss. Lower is closer."),
-    ("loss", "What training makes small. Lower is better, but only the scores tell how well unseen classes are found."),
-    ("recall", "Share of queries whose nearest other item has the same class. Higher is better."),
-    ("map@r", "How far up all items of the query's class are in its list. Higher is better."),
-    (
-        "density",
-        "Distance inside classes over distance between them. Higher if classes keep their variety, or if all is drawn together.",
-    ),
-    ("class means", "How far apart the classes are, as cosine distance. Near 0 all embeddings are nearly one, and density says nothing."),
-    ("spectral", "How unevenly the embedding uses its directions. Lower means more directions in use."),
-)
-ALONE = "The teacher's similarities, each row made a distribution (PSD). Every pair is judged on its own."
-DIFFUSED = "The same after diffusion over the batch (OBD-SD): pairs joined through others that both resemble become brighter."
-SOFTENED = "Targets softened without looking at the graph. What diffusion shows beyond this comes from the manifold."
-MATRICES = (  # the same for a batch's matrices
-    ("teacher", "How similar the teacher finds each pair. Blocks on the diagonal are pairs of one class."),
-    ("student", "How similar the trained model finds each pair. It should resemble the targets that it was taught."),
-    ("control", SOFTENED),
-    ("mix", SOFTENED),
-    ("diffus", DIFFUSED),
-    ("obd", DIFFUSED),
-    ("pair", ALONE),
-    ("psd", ALONE),
-)
 
 
 def render(content: Content) -> str:
     """The page as text: opens from the disk, asks no host for anything, and is the same for the same content."""
-    labels = run_labels(content.runs)
     differing, common = split_options(content.runs)
     return (
         _environment()
         .get_template("page.html")
         .render(
             content=content,
-            labels=labels,
-            curves=[(name, explanation(name, CURVES)) for name in curve_names(content.runs)],
-            matrices=[(name, matrix_kind(name), explanation(name, MATRICES)) for name in matrix_names(content.runs)],
+            drawing=drawing_of(content.chart),
+            several=len(content.runs) > 1,
             differing=differing,
             common=common,
             versions=version_rows(content.runs),
             score_names=list(dict.fromkeys(name for run in content.runs for name in run.scores)),
-            has_memory=any(run.cost.memory_mib is not None for run in content.runs),
+            has_memory=any(run.cost is not None and run.cost.memory_mib is not None for run in content.runs),
+            has_refined=any(matrix.kind == "refined" for run in content.runs for matrix in run.batch.matrices),
             numbers=numbers_json(content),
             pictures=pictures_json(content),
             plotly=_plotly(),
@@ -67,56 +40,27 @@ def render(content: Content) -> str:
     )
 
 
-def explanation(name: str, table: Sequence[tuple[str, str]]) -> str:
-    """The sentences beside a plot, by the first word of the table that is in its name.
-
-    >>> explanation("Recall@1, held-out", CURVES)
-    'Share of queries whose nearest other item has the same class. Higher is better.'
-    """
-    return next((words for word, words in table if word in name.lower()), "")
-
-
-def matrix_names(runs: Sequence[Run]) -> list[str]:
-    """All matrices that any run has, in the order of their first appearance."""
-    return list(dict.fromkeys(name for run in runs for name in run.heatmaps.matrices))
-
-
-def matrix_kind(name: str) -> str:
-    """Whether a matrix holds targets without diffusion, targets refined from those, or similarities.
-
-    >>> [matrix_kind(name) for name in ("targets, PSD", "targets, OBD-SD", "student similarity")]
-    ['alone', 'refined', '']
-    """
-    return {ALONE: "alone", DIFFUSED: "refined", SOFTENED: "refined"}.get(explanation(name, MATRICES), "")
-
-
-def flat(options: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Options of options under dotted names, as people write them on the command line.
-
-    >>> dict(flat({"omega": 0.3, "data": {"size": 64, "crop": None}}))
-    {'omega': '0.3', 'data.size': '64', 'data.crop': 'none'}
-    """
-    for name, value in options.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, "none" if value is None else str(value)
-
-
 def split_options(runs: Sequence[Run]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, str]]]:
-    """Options in which runs differ, with a value for each run, and those that all share."""
-    tables = [dict(flat(run.options)) for run in runs]
-    names = list(dict.fromkeys(name for table in tables for name in table))
-    rows = [(name, [table.get(name, "–") for table in tables]) for name in names]
-    return [(name, values) for name, values in rows if len(set(values)) > 1], [
-        (name, values[0]) for name, values in rows if len(set(values)) == 1
-    ]
+    """Options in which runs differ, with a value for each run, and those that all share; as people write them on the command line."""
+    names = list(dict.fromkeys(name for run in runs for name in run.options))
+    rows = [(name, [_written(run.options.get(name, "–")) for run in runs]) for name in names]
+    common = [(name, values[0]) for name, values in rows if len(set(values)) == 1]
+    return [(name, values) for name, values in rows if len(set(values)) > 1], common
+
+
+def _written(value: object) -> str:
+    return "none" if value is None else str(value)
 
 
 def version_rows(runs: Sequence[Run]) -> list[tuple[str, str]]:
     """Each part's version, all of them where runs had several."""
     names = list(dict.fromkeys(name for run in runs for name in run.versions))
     return [(name, ", ".join(dict.fromkeys(run.versions[name] for run in runs if name in run.versions))) for name in names]
+
+
+def share(value: float | None) -> str:
+    """In percent; a dash where it is not known."""
+    return "–" if value is None else f"{100 * value:.1f} %"
 
 
 def duration(seconds: float) -> str:
@@ -143,6 +87,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["duration"] = duration
+    environment.filters["share"] = share
     return environment
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import math
 from base64 import b64encode
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from obdsd.report.content import Content, Heatmaps, Histogram, Neighbours, Run
+from obdsd.report.content import Batch, Content, Curve, Histogram, Neighbours, Run
 
-BEST = 5  # neighbours that the gallery shows
 NOTHING = 65535  # the code of a number that is none
 
 
@@ -58,20 +57,6 @@ def compressed(text: str) -> str:
     return b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
-def run_labels(runs: Sequence[Run]) -> list[str]:
-    """What tells the runs apart: the name, with the seed where a name comes twice, with the folder if even that does."""
-    labels = [run.name for run in runs]
-    for more in (lambda run: f"seed {run.seed}", lambda run: run.folder):
-        counts = Counter(labels)
-        labels = [f"{label}, {more(run)}" if counts[label] > 1 else label for label, run in zip(labels, runs, strict=True)]
-    return labels
-
-
-def curve_names(runs: Sequence[Run]) -> list[str]:
-    """All curves that any run has, parts of the loss first, else in the order of their first appearance."""
-    return sorted(dict.fromkeys(name for run in runs for name in run.curves), key=lambda name: not name.startswith("loss"))
-
-
 def pictures_json(content: Content) -> str:
     """Every picture once, those of the crops after those of the items."""
     pictures: Iterable[bytes | None] = [*(item.picture for item in content.items), *content.local_pictures]
@@ -80,12 +65,6 @@ def pictures_json(content: Content) -> str:
 
 def numbers_json(content: Content) -> str:
     """All that the page's script draws, but for the pictures."""
-    names = list(dict.fromkeys(run.name for run in content.runs))
-    seen: Counter[str] = Counter()
-    runs = []
-    for run, label in zip(content.runs, run_labels(content.runs), strict=True):
-        runs.append({"label": label, "colour": names.index(run.name), "dash": seen[run.name], **_run(run)})
-        seen[run.name] += 1
     return safe_json(
         {
             "classes": list(content.classes),
@@ -96,8 +75,8 @@ def numbers_json(content: Content) -> str:
             "local": pack_indices(content.local_queries),
             "crops": len(content.local_pictures) > 0,
             "chosen": pack_indices(content.chosen_queries),
-            "curves": curve_names(content.runs),
-            "runs": runs,
+            "curves": [_curve(curve) for curve in content.curves],
+            "runs": [_run(run) for run in content.runs],
         }
     )
 
@@ -105,7 +84,7 @@ def numbers_json(content: Content) -> str:
 def _run(run: Run) -> dict[str, Any]:
     geometry = run.geometry
     return {
-        "curves": {name: [[epoch, finite(value)] for epoch, value in curve] for name, curve in run.curves.items()},
+        "name": run.name,
         "x": pack_numbers(run.map[:, 0]),
         "y": pack_numbers(run.map[:, 1]),
         "neighbours": _neighbours(run.neighbours),
@@ -118,22 +97,30 @@ def _run(run: Run) -> dict[str, Any]:
         "intra": _histogram(geometry.intra),
         "inter": _histogram(geometry.inter),
         "gradient": {name: [finite(value) for value in values] for name, values in geometry.gradient.items()},
-        "heatmaps": _heatmaps(run.heatmaps),
-        "cost": {name: finite(getattr(run.cost, name)) for name in ("seconds", "teacher", "targets")},
+        "batch": _batch(run.batch),
+        "cost": None if run.cost is None else dataclasses.asdict(run.cost),
     }
 
 
 def _neighbours(neighbours: Neighbours | None) -> dict[str, Any] | None:
     if neighbours is None:
         return None
-    indices = neighbours.indices[:, :BEST]
-    return {"each": indices.shape[1], "indices": pack_indices(indices), "cosines": pack_numbers(neighbours.cosines[:, :BEST])}
+    indices = neighbours.indices
+    return {"each": indices.shape[1], "indices": pack_indices(indices), "cosines": pack_numbers(neighbours.cosines)}
 
 
 def _histogram(histogram: Histogram) -> Mapping[str, Sequence[float | None]]:
     return {"edges": [finite(edge) for edge in histogram.edges], "shares": [finite(share) for share in histogram.shares]}
 
 
-def _heatmaps(heatmaps: Heatmaps) -> dict[str, Any]:
-    matrices = [{"name": name, "values": pack_numbers(matrix)} for name, matrix in heatmaps.matrices.items()]
-    return {"matrices": matrices, "classes": list(heatmaps.classes), "batch": heatmaps.batch}
+def _batch(batch: Batch) -> dict[str, Any]:
+    matrices = [
+        {"title": matrix.title, "kind": matrix.kind, "sentence": matrix.sentence, "values": pack_numbers(matrix.values)}
+        for matrix in batch.matrices
+    ]
+    return {"matrices": matrices, "classes": list(batch.classes), "which": batch.which}
+
+
+def _curve(curve: Curve) -> dict[str, Any]:
+    lines = [[[epoch, finite(value)] for epoch, value in line] for line in curve.lines]
+    return {"title": curve.title, "sentence": curve.sentence, "lines": lines}

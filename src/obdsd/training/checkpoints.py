@@ -62,8 +62,8 @@ class Checkpoints:
             if path.exists():
                 try:
                     state = read_state(path)
-                except InputError as found:
-                    damage = damage or found
+                except InputError as fault:
+                    damage = damage or fault
                     continue
                 return state, None if damage is None else f"{str(damage).rpartition(';')[0]}; going on from {path.name}, which is whole"
         if damage is not None:

@@ -106,19 +106,19 @@ class Loop:
         """What is due after this epoch: held-out classes and geometry, and for curves only the test classes."""
         options, done = self.options, self.trainer.place.epoch + 1
         due = done == options.epochs or (options.evaluate_every and done % options.evaluate_every == 0)
-        found: dict[str, Mapping[str, Any]] = {}
+        scores: dict[str, Mapping[str, Any]] = {}
         try:
             with self.stop.deferred(waits=self.ranks.size > 1):  # one rank must not leave the others waiting
                 if due:
-                    found["train"] = self.scoring.geometry()
+                    scores["train"] = self.scoring.geometry()
                     if "val" in self.trainer.collection.parts:
-                        found["validation"] = self.scoring.validation().as_dict()
+                        scores["validation"] = self.scoring.validation().as_dict()
                 if options.test_every and done % options.test_every == 0:
-                    found["test"] = self.scoring.test().as_dict()
+                    scores["test"] = self.scoring.test().as_dict()
         except (KeyboardInterrupt, Terminated):
             self._save()  # all steps of the epoch are in it; it is evaluated anew
             raise
-        return found
+        return scores
 
     def _close_epoch(self, scores: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """The epoch's line, then the checkpoint: a line without it is written anew."""
@@ -209,10 +209,10 @@ class Loop:
 
 def flat(line: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     """Nested numbers as `validation/recall@1`, for loggers."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, value in line.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}/")
+            numbers |= flat(value, f"{prefix}{name}/")
         elif isinstance(value, (int, float)):
-            found[prefix + name] = value
-    return found
+            numbers[prefix + name] = value
+    return numbers

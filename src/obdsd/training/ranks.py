@@ -19,6 +19,7 @@ from lightning.fabric import Fabric
 from lightning.fabric.strategies.ddp import DDPStrategy
 from numpy.typing import NDArray
 from torch import Tensor, distributed, nn
+from torch.distributed.nn.functional import all_gather
 
 from obdsd.data import Part
 from obdsd.errors import InputError, Terminated
@@ -31,7 +32,7 @@ T = TypeVar("T")
 
 def engine(device: str, precision: Any) -> Fabric:
     """The engine on the device of that name, or with torchrun on each process's own; its processes are connected."""
-    for name in ("lightning.fabric", "lightning.pytorch"):  # what it says is said here, or of no use
+    for name in ("lightning.fabric", "lightning.pytorch"):  # its remarks are ours already, or of no use
         logging.getLogger(name).setLevel(logging.WARNING)
     if processes() == 1:
         chosen = choose_device(device)
@@ -68,11 +69,15 @@ class Ranks:
 
     def rows(self, z: Tensor) -> Tensor:
         """All ranks' rows, with their gradient, in the order of the global batch."""
-        return z if self.size == 1 else _GatheredRows.apply(z)
+        return z if self.size == 1 else torch.cat(all_gather(z))  # type: ignore[no-untyped-call]
 
     def all(self, values: Tensor) -> Tensor:
         """The same without gradient."""
-        return values if self.size == 1 else _gathered(values)
+        if self.size == 1:
+            return values
+        parts = [torch.empty_like(values) for _ in range(self.size)]
+        distributed.all_gather(parts, values.contiguous())
+        return torch.cat(parts)
 
     def teaching(self, batch: TeacherBatch) -> TeacherBatch:
         """What the teacher knows of the global batch."""
@@ -109,23 +114,3 @@ class Ranks:
     def once(self, compute: Callable[[], T]) -> T:
         """Computed by the first rank, told to the others."""
         return compute() if self.size == 1 else self.fabric.broadcast(compute() if self.rank == 0 else None)  # type: ignore[return-value]
-
-
-def _gathered(values: Tensor) -> Tensor:
-    parts = [torch.empty_like(values) for _ in range(distributed.get_world_size())]
-    distributed.all_gather(parts, values.contiguous())
-    return torch.cat(parts)
-
-
-class _GatheredRows(torch.autograd.Function):
-    """All ranks' rows; backwards, what all ranks' losses ask of this rank's rows."""
-
-    @staticmethod
-    def forward(context: Any, rows: Tensor) -> Tensor:
-        return _gathered(rows)
-
-    @staticmethod
-    def backward(context: Any, gradient: Tensor) -> Tensor:
-        total = gradient.contiguous().clone()
-        distributed.all_reduce(total)
-        return torch.chunk(total, distributed.get_world_size())[distributed.get_rank()]

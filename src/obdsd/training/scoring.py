@@ -61,7 +61,7 @@ class Scoring:
                 features[id(part)] = self._features(part)
             return features[id(part)]
 
-        found = {"frozen features": self._scores(*self._scored_points(plain))}
+        scores = {"frozen features": self._scores(*self._scored_points(plain))}
         train = self._features(self.collection["train"])
         if self.model.dim < min(train.shape):
             centre = train.mean(axis=0)
@@ -70,8 +70,8 @@ class Scoring:
             def projected(part: Part) -> NDArray[np.float32]:
                 return (plain(part) - centre) @ directions
 
-            found["their PCA"] = self._scores(*self._scored_points(projected))
-        return found
+            scores["their PCA"] = self._scores(*self._scored_points(projected))
+        return scores
 
     def projection(self) -> NDArray[np.float32]:
         """P (dim × features) whose cosines are nearest to those of the training set's features: its main directions, not centred."""

@@ -30,20 +30,26 @@ function classLines(rows) {
 // Blue below, orange above, the page's own colour between: told apart by all eyes.
 const diverging = () => [[0, series(0)], [0.5, css("--paper")], [1, series(1)]];
 
+function makeMatrices(matrices) {
+  const box = $("matrices");
+  box.querySelectorAll(".plot").forEach(plot => Plotly.purge(plot));
+  box.replaceChildren(...matrices.map(({ title, sentence }, place) => element("figure", {},
+    element("h3", {}, title),
+    element("div", { class: "plot square", id: `matrix-${place}`, role: "img", "aria-label": `${title}, as a heat map` }),
+    element("figcaption", {}, sentence))));
+}
+
 function drawMatrices() {
   const run = runs[Number($("batch-run")?.value ?? 0)];
-  const { matrices, classes: rows, batch } = run.heatmaps;
-  $("batch-words").textContent = `${run.label}: ${batch}, ${counted(rows.length, "item")} of ${counted(new Set(rows).size, "class", "classes")}.`;
+  const { matrices, classes: rows, which } = run.batch;
+  $("batch-words").textContent = `${run.name}: ${which}, ${counted(rows.length, "item")} of ${counted(new Set(rows).size, "class", "classes")}.`;
+  if ($("matrices").dataset.run !== run.name) makeMatrices(matrices);
+  $("matrices").dataset.run = run.name;
   const ticks = rows.map((name, i) => `${i + 1} ${plain(name)}`), shapes = classLines(rows);
-  const figures = [...document.querySelectorAll("#matrices figure")];
-  const find = figure => matrices.find(each => each.name === figure?.dataset.name);
-  const alone = find(figures.find(figure => figure.dataset.kind === "alone" && find(figure)));
-  figures.forEach((figure, place) => {
-    const own = find(figure);
-    figure.hidden = !own;
-    if (!own) return;
-    const difference = Boolean($("difference")?.checked && alone && figure.dataset.kind === "refined");
-    const values = matrix(own, rows.length), z = difference ? minus(values, matrix(alone, rows.length)) : values;
+  const targets = matrices.find(({ kind }) => kind === "targets");
+  matrices.forEach((own, place) => {
+    const difference = Boolean($("difference")?.checked && targets && own.kind === "refined");
+    const values = matrix(own, rows.length), z = difference ? minus(values, matrix(targets, rows.length)) : values;
     const [zmin, zmax] = limits(z, difference);
     const axis = { showticklabels: false, showgrid: false, automargin: false, constrain: "domain" };
     draw(`matrix-${place}`, [{

@@ -26,19 +26,19 @@ function improved() {
 
 const FILTERS = [
   { key: "all", name: "All", words: () => "All queries, in the order of the data.", queries: () => asking },
-  { key: "wins", name: "Wins", pair: true, words: () => `Only ${ours().label} finds the right class first; ${base().label} does not.`,
+  { key: "wins", name: "Wins", pair: true, words: () => `Only ${ours().name} finds the right class first; ${base().name} does not.`,
     queries: () => asking.filter(item => ours().right[item] && !base().right[item]) },
-  { key: "losses", name: "Losses", pair: true, words: () => `Only ${base().label} finds the right class first; ${ours().label} does not.`,
+  { key: "losses", name: "Losses", pair: true, words: () => `Only ${base().name} finds the right class first; ${ours().name} does not.`,
     queries: () => asking.filter(item => base().right[item] && !ours().right[item]) },
   { key: "wrong", name: several ? "Both wrong" : "Wrong", words: () => "Failure cases: the nearest item is of another class. Beside them, an item that should have been found.",
     queries: () => asking.filter(item => !ours().right[item] && !base().right[item]) },
   { key: "improved", name: "Most improved classes", pair: true, queries: improved,
-    words: () => `Queries of the ${IMPROVED} classes whose Recall@1 rises most from ${base().label} to ${ours().label}, the largest rise first.` },
+    words: () => `Queries of the ${IMPROVED} classes whose Recall@1 rises most from ${base().name} to ${ours().name}, the largest rise first.` },
   { key: "cross", name: "Cross-view", queries: crossView,
-    words: () => `Hard queries: the nearest item of their class looks least like them to ${base().label}. A tenth of all, hardest first.` },
+    words: () => `Hard queries: the nearest item of their class looks least like them to ${base().name}. A tenth of all, hardest first.` },
   { key: "local", name: "Local to global", queries: () => local, hidden: () => !local.length || !runs.some(run => run.local),
     words: () => `A part cut out of an image searches all whole images. Recall@1: ${compared().filter(run => runs[run].localRecall !== null)
-      .map(run => `${runs[run].label} ${percent(runs[run].localRecall)}`).join(", ")}. Higher is better.` },
+      .map(run => `${runs[run].name} ${percent(runs[run].localRecall)}`).join(", ")}. Higher is better.` },
   { key: "chosen", name: "Chosen", queries: () => chosen, hidden: () => !chosen.length, words: () => "The queries that were asked for when this page was made." },
 ];
 const asked = new Map(); // the queries of a filter for the runs compared: thousands are sorted once
@@ -80,9 +80,9 @@ function hitButton(query, { item, cosine }, mark = "") {
 
 function runRow(run, query, hits) {
   const right = hits.length > 0 && labels[hits[0].item] === labels[query];
-  const colour = element("span", { class: "dot", "aria-hidden": "true", style: `--dot: var(--series-${run.colour % 8})` });
+  const colour = element("span", { class: "dot", "aria-hidden": "true", style: `--dot: var(--series-${runs.indexOf(run) % 8})` });
   const verdict = element("span", { class: right ? "verdict right" : "verdict wrong" }, right ? "✓ right" : "✗ wrong");
-  return element("div", { class: "row" }, element("p", { class: "run" }, colour, element("span", {}, run.label), verdict),
+  return element("div", { class: "row" }, element("p", { class: "run" }, colour, element("span", {}, run.name), verdict),
     element("div", { class: "hits" }, ...hits.map(hit => hitButton(query, hit))));
 }
 

@@ -20,8 +20,8 @@ function makeMaps() {
   boxes.querySelectorAll(".plot").forEach(box => Plotly.purge(box));
   boxes.dataset.runs = wanted.join();
   boxes.replaceChildren(...wanted.map((run, place) => element("figure", {},
-    element("h3", {}, several ? runs[run].label : "All items shown"),
-    element("div", { class: "plot square", id: `map-${place}`, role: "img", "aria-label": `Map of ${shown.length} items by ${runs[run].label}` }))));
+    element("h3", {}, several ? runs[run].name : "All items shown"),
+    element("div", { class: "plot square", id: `map-${place}`, role: "img", "aria-label": `Map of ${shown.length} items by ${runs[run].name}` }))));
   return wanted;
 }
 

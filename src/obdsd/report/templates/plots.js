@@ -32,21 +32,19 @@ function draw(id, traces, how, config = CONFIG) {
 }
 
 function line(run, x, y, more = {}) {
-  const { label, colour, dash } = runs[run];
   return {
-    type: "scatter", mode: "lines", name: short(label, 40), x, y,
-    line: { color: series(colour), dash: DASHES[dash % DASHES.length], width: 2 },
-    marker: { color: series(colour), symbol: MARKS[colour % MARKS.length], size: 6 }, ...more,
+    type: "scatter", mode: "lines", name: short(runs[run].name, 40), x, y,
+    line: { color: series(run), dash: DASHES[Math.floor(run / 8) % DASHES.length], width: 2 },
+    marker: { color: series(run), symbol: MARKS[run % MARKS.length], size: 6 }, ...more,
   };
 }
 
 function drawCurves() {
-  numbers.curves.forEach((name, place) => {
-    const traces = runs.flatMap((run, index) => {
-      const curve = run.curves[name];
-      if (!curve) return [];
-      const mode = curve.length <= 40 ? "lines+markers" : "lines";
-      return [line(index, curve.map(point => point[0]), curve.map(point => point[1]), { mode, hovertemplate: "epoch %{x}: %{y:.4g}" })];
+  numbers.curves.forEach(({ lines }, place) => {
+    const traces = lines.flatMap((points, run) => {
+      if (!points.length) return [];
+      const mode = points.length <= 40 ? "lines+markers" : "lines";
+      return [line(run, points.map(point => point[0]), points.map(point => point[1]), { mode, hovertemplate: "epoch %{x}: %{y:.4g}" })];
     });
     const last = Math.max(...traces.flatMap(trace => trace.x));
     draw(`curve-${place}`, traces, layout("epoch", "", { xaxis: { rangemode: "tozero", tickformat: "d", dtick: last <= 10 ? 1 : null } }));
@@ -93,9 +91,9 @@ function drawPerClass() {
   const order = classes.map((_, c) => c).filter(c => recall[c] !== null).sort((a, b) => recall[a] - recall[b] || a - b);
   const x = order.map((_, place) => place);
   const traces = [...new Set([state.base, state.ours])].map((run, place) => ({
-    type: "scatter", mode: "markers", name: short(runs[run].label, 40), x, y: order.map(c => runs[run].perClass[c]),
+    type: "scatter", mode: "markers", name: short(runs[run].name, 40), x, y: order.map(c => runs[run].perClass[c]),
     text: order.map(c => plain(classes[c])), hovertemplate: "%{text}: %{y:.1%}",
-    marker: { color: series(runs[run].colour), symbol: place ? "diamond" : several ? "circle-open" : "circle", size: order.length > 50 ? 6 : 8, line: { width: place ? 0 : 2 } },
+    marker: { color: series(run), symbol: place ? "diamond" : several ? "circle-open" : "circle", size: order.length > 50 ? 6 : 8, line: { width: place ? 0 : 2 } },
   }));
   const most = Math.max(...traces.flatMap(trace => trace.y)) || 1;
   const few = order.length <= 24;
@@ -105,11 +103,14 @@ function drawPerClass() {
 }
 
 function drawCost() {
-  const parts = [["the rest of the step", cost => 1 - cost.teacher - cost.targets, 7], ["teacher", cost => cost.teacher, 0], ["targets", cost => cost.targets, 1]];
+  const measured = runs.filter(run => run.cost);
+  $("cost-plot").hidden = !measured.length;
+  const teacher = cost => cost.teacher ?? 0, targets = cost => cost.targets ?? 0;
+  const parts = [["the rest of the step", cost => 1 - teacher(cost) - targets(cost), 7], ["teacher", teacher, 0], ["targets", targets, 1]];
   const traces = parts.map(([name, share, colour], place) => ({
-    type: "bar", orientation: "h", name, y: runs.map(run => short(run.label, 28)), x: runs.map(run => run.cost.seconds * share(run.cost)),
+    type: "bar", orientation: "h", name, y: measured.map(run => short(run.name, 28)), x: measured.map(run => run.cost.seconds * share(run.cost)),
     marker: { color: series(colour), pattern: { shape: ["", "/", "x"][place], fillmode: "overlay", fgcolor: css("--paper"), fgopacity: 0.6, size: 7, solidity: 0.2 } }, hovertemplate: "%{x:.3g} s",
   }));
-  const height = 110 + 34 * runs.length;
+  const height = 110 + 34 * measured.length;
   draw("cost-plot", traces, layout("seconds per step", "", { barmode: "stack", showlegend: true, height, yaxis: { autorange: "reversed", showgrid: false } }));
 }

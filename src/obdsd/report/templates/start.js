@@ -1,7 +1,6 @@
 // Wiring: the gallery needs nothing but the page; plots wait for plotly, which comes compressed inside it.
-function drawAll() {
-  for (const each of [drawMaps, drawCurves, drawSpectrum, drawDistances, drawPerClass, drawGradient, drawMatrices, drawCost]) each();
-}
+const drawCompared = () => [drawMaps, drawDistances, drawPerClass, drawGradient, drawMatrices].forEach(draw => draw()); // what depends on the runs compared
+const drawAll = () => [drawCompared, drawCurves, drawSpectrum, drawCost].forEach(draw => draw());
 
 function dark() {
   const set = document.documentElement.dataset.theme;
@@ -36,7 +35,7 @@ function compareAnew() {
   state.all = $("all-runs")?.checked ?? false;
   if ($("batch-run")) $("batch-run").value = String(state.ours);
   choose({});
-  if (window.Plotly) drawAll();
+  if (window.Plotly) drawCompared();
 }
 if (several) {
   $("compare").addEventListener("change", compareAnew);

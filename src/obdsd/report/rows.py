@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from obdsd.data import Collection, Part
-from obdsd.data.loading import loader_workers
+from obdsd.data.collection import loader_workers
 from obdsd.data.transforms import evaluation_transform
 from obdsd.evaluation.embedding import Labelled, embed
 from obdsd.evaluation.metrics import Progress
-from obdsd.experiments.reporting.items import CROPS, Crops, Shown, pictures, pictures_by_name, pictures_of, thumbnail
 from obdsd.models import Embedder
-from obdsd.options import Preprocessing
+from obdsd.preprocessing import Preprocessing
+from obdsd.report.items import Shown
+from obdsd.report.pictures import Crops, pictures, pictures_by_name, pictures_of, thumbnail
+
+CROPS = 500  # queries of which a crop searches
 
 Rows = NDArray[np.float32]
 Known = Mapping[str, Mapping[int, Rows]]  # of a part by name, the row of the item at a position of the collection

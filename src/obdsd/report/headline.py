@@ -1,0 +1,124 @@
+"""What stands at the top of a report: the first picture, a sentence for each row, the table, the data, and how to repeat it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from obdsd.data import Collection
+from obdsd.evaluation.metrics import metric
+from obdsd.experiments.comparison import Comparison, compared_metrics, differences_by_class, value_of
+from obdsd.experiments.statistics import class_interval
+from obdsd.experiments.tables import caption, cells, ends, header, sentences, units
+from obdsd.preprocessing import Preprocessing
+from obdsd.report.content import Chart, Estimate
+from obdsd.report.items import TRAINING_CLASSES, Shown
+from obdsd.training import RunRecord
+
+RECALL = "recall@1"  # what the first picture and the sentences are about
+ONE_RUN = "A dot is one run: there is no interval over seeds."
+
+
+class Headline(NamedTuple):
+    chart: Chart
+    sentences: list[str]
+    header: list[str]
+    rows: list[list[str]]
+    caption: str
+
+
+def headline_of_comparison(comparison: Comparison) -> Headline:
+    """A comparison's own table, caption and sentences."""
+    baseline, *others = [line.name for line in comparison.lines]
+    how = ONE_RUN
+    if len(comparison.seeds) > 1:
+        how = f"A dot is the mean over {len(comparison.seeds)} seeds."
+        if others:
+            how += (
+                f" A bar is the 95 % interval of the difference to {baseline}. Where it crosses the line of {baseline}, no difference can "
+                "be told, and the dot is empty."
+            )
+    rows = [
+        Estimate(name=line.name, value=line.means[RECALL].mean, difference=line.differences[RECALL] if line.differences else None)
+        for line in comparison.lines
+    ]
+    chart = Chart(rows=rows, untrained=comparison.reference, sentence=f"{_what(comparison.scored)} {how}")
+    return Headline(chart, sentences(comparison), header(), [cells(line) for line in comparison.lines], caption(comparison))
+
+
+def headline_of_runs(runs: Mapping[str, RunRecord]) -> Headline:
+    """Single runs beside the first of them: no interval over seeds."""
+    (baseline, first), *others = runs.items()
+    recall = {name: value_of(record, metric(RECALL)) for name, record in runs.items()}
+    told = [f"{baseline}: for {100 * recall[baseline]:.1f} % of the queries the nearest other item is of their class."]
+    rows = [[baseline, *_scores(first), *(["", ""] if others else []), str(first.options.seed), _minutes(first)]]
+    for name, record in others:
+        gain = 100 * (recall[name] - recall[baseline])
+        over_classes = ends(class_interval(*differences_by_class([record.per_class], [first.per_class])))
+        rows.append([name, *_scores(record), f"{gain:+.2f}", over_classes, str(record.options.seed), _minutes(record)])
+        result = f"{name}: {100 * recall[name]:.1f} %, {gain:+.1f} points to {baseline}"
+        told.append(f"{result} with one run each: no interval over seeds, no conclusion.")
+    untrained = {name: float(scores[RECALL] or 0.0) for name, scores in first.reference.items()}
+    told += [f"{name}, untrained: {100 * value:.1f} %." for name, value in untrained.items()]
+    estimates = [Estimate(name=name, value=value) for name, value in recall.items()]
+    chart = Chart(rows=estimates, untrained=untrained, sentence=f"{_what(first.options.score)} {ONE_RUN}")
+    titles = [shown.title for shown in compared_metrics()]
+    paired = " Differences are to the first run, their interval by bootstrap over classes (95 %)." if others else ""
+    return Headline(
+        chart,
+        told,
+        ["", *titles, *(["Recall@1, difference", "over classes"] if others else []), "seed", "minutes"],
+        rows,
+        f"{first.options.data}, {first.options.score} classes; {units()}.{paired}",
+    )
+
+
+def _what(scored: str) -> str:
+    return f"{metric(RECALL).title} on the {scored} classes, in percent. {metric(RECALL).sentence}"
+
+
+def _scores(record: RunRecord) -> list[str]:
+    return [shown.text(value_of(record, shown)) for shown in compared_metrics()]
+
+
+def _minutes(record: RunRecord) -> str:
+    return f"{record.seconds / 60:.1f}"
+
+
+def facts_of(
+    records: Sequence[RunRecord], collection: Collection, shown: Shown, preprocessing: Preprocessing | None, how: str
+) -> dict[str, str]:
+    """What a reader must know of the data and of what the page shows of them."""
+    options, things = records[0].options, "images" if preprocessing else "embeddings"
+    scored = {name: collection[name] for name in shown.parts if name != "train"}
+    train = collection["train"]
+    facts = {
+        "data": options.data,
+        "trained on": f"{len(train.class_names):,} classes, {len(train):,} {things}",
+        "scored on": f"{len(next(iter(scored.values())).class_names):,} other classes, "
+        + " and ".join(f"{len(part):,} {things} ({name})" for name, part in scored.items()),
+        "resolution": f"{preprocessing.size} × {preprocessing.size} pixels" if preprocessing else f"vectors of length {len(train[0][0])}",
+        "epoch": ", ".join(
+            dict.fromkeys(f"{record.chosen_by} (epoch {record.epoch + 1} of {record.options.epochs})" for record in records)
+        ),
+        "model": ", ".join(dict.fromkeys(record.options.backbone for record in records)),
+    }
+    if shown.left_out:
+        facts["shown"] = (
+            f"{sum(len(shown.parts[name]) for name in scored):,} of the scored items, whole classes drawn by a seed; neighbours are "
+            "searched among these, while scores are of all"
+        )
+    what = f"the first {TRAINING_CLASSES} training classes" if "train" in shown.parts else "the scored classes"
+    together = "; each starts from the first run's, so that places can be compared" if len(records) > 1 else ""
+    return {**facts, "map": f"{'t-SNE' if how == 'tsne' else 'UMAP'} of {what}{together}"}
+
+
+def commands_of(records: Sequence[RunRecord], folders: Sequence[Path]) -> list[str]:
+    """What repeats each run shown, and this page."""
+    again = [
+        shlex.join(["obdsd", "train", "--config", str(record.folder / "config.yaml"), "--out", f"{record.folder}-again"])
+        for record in records
+    ]
+    return [*again, shlex.join(["obdsd", "report", *map(str, folders)])]

@@ -1,0 +1,91 @@
+"""`obdsd report`, and the page that a training and a comparison leave behind."""
+
+import pytest
+
+from obdsd import cli
+from obdsd.training import RunRecord
+from tests.report.conftest import FLAGS, compare_words
+
+SMALL = [*FLAGS, "--epochs", "1", "--test-every", "0", "--no-reference"]
+
+
+def test_a_report_of_two_runs(compared, tmp_path, capsys):
+    page, ours = tmp_path / "new" / "both.html", compared / "ms+obd-sd" / "seed-3"
+    assert cli.main(["report", "--out", str(page), str(compared / "ms" / "seed-3"), str(ours), "--seed", "3"]) == 0
+    assert capsys.readouterr().out == f"report: {page}\n"
+    written = page.read_text()
+    assert written.startswith("<!")
+    assert f"ms+obd-sd: {100 * RunRecord.read(ours).scores['recall@1']:.1f} %" in written
+    assert 'src="http' not in written
+
+
+def test_a_training_leaves_its_report(compared, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert cli.main(["train", str(compared.parent / "rows.npz"), "--preset", "ms+psd", *SMALL, "--out", str(out)]) == 0
+    assert f"report: {out / 'report.html'}\n" in capsys.readouterr().out
+    assert "ms+psd" in (out / "report.html").read_text()
+    assert "report" not in (out / "config.yaml").read_text()
+
+
+def test_a_comparison_leaves_its_report(compared, capsys):
+    assert list(compared.rglob("report.html")) == []  # it was made with --no-report
+    written = (compared / "ms" / "seed-3" / "result.json").stat().st_mtime_ns
+    try:
+        assert cli.main(compare_words(compared.parent)) == 0
+        assert (compared / "ms" / "seed-3" / "result.json").stat().st_mtime_ns == written  # nothing is trained again
+        assert f"report: {compared / 'report.html'}\n" in capsys.readouterr().out
+        assert [path.parent for path in compared.rglob("report.html")] == [compared]
+        assert (compared / "comparison.md").read_text().splitlines()[-1] in (compared / "report.html").read_text()
+    finally:
+        (compared / "report.html").unlink(missing_ok=True)
+
+
+def test_a_report_that_fails_leaves_the_run_complete(compared, tmp_path, capsys):
+    out = tmp_path / "run"
+    (out / "report.html").mkdir(parents=True)
+    assert cli.main(["train", str(compared.parent / "rows.npz"), "--preset", "ms", *SMALL, "--out", str(out)]) == 2
+    printed, said = capsys.readouterr()
+    assert f"scores: {out / 'result.json'}" in printed
+    last = said.splitlines()[-1]
+    assert last == (
+        f"obdsd: {out} is complete, but its report could not be made: {out / 'report.html'}: cannot be written (it is a folder); "
+        "choose another place"
+    )
+    assert (out / "result.json").exists()
+
+
+MISTAKES = [
+    ([], "runs must be given: obdsd report RUNS"),
+    (["nowhere"], "nowhere: no such folder, give the folder of a finished obdsd train or obdsd compare"),
+    (
+        ["ms/seed-3", "nowhere", "ms"],
+        "nowhere: no such folder, give the folder of a finished obdsd train or obdsd compare; ms: holds no run (no ",
+    ),
+    (["ms/seed-3", "--out", "page.txt"], "out='page.txt' must end in .html; rename it"),
+    (["ms/seed-3", "--map", "pca"], "map=pca must be one of tsne, umap"),
+    (["ms/seed-3", "--points", "trian"], "points=trian must be one of test, train; did you mean train?"),
+    (["ms/seed-3", "--seed", "-1"], "seed=-1 must be "),
+    (["ms/seed-3", "--queries", "none.txt"], "none.txt: No such file or directory"),
+    (["ms/seed-3", "--querries", "x"], "--querries is no option of obdsd report; did you mean --queries?"),
+    (["ms/seed-3", "--device", "abacus"], "device='abacus'"),
+]
+
+
+@pytest.mark.parametrize(("words", "line"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_a_mistake_is_one_line_and_nothing_is_written(compared, monkeypatch, capsys, words, line):
+    monkeypatch.chdir(compared)
+    before = sorted(compared.rglob("*"))
+    assert cli.main(["report", *words]) == 2
+    printed, said = capsys.readouterr()
+    assert printed == ""
+    assert said.startswith(f"obdsd: {line}")
+    assert said.count("\n") == 1
+    assert sorted(compared.rglob("*")) == before
+
+
+def test_a_page_that_cannot_be_replaced_stays(compared, tmp_path, capsys, full_disk):
+    page = tmp_path / "report.html"
+    page.write_text("before")
+    assert cli.main(["report", str(compared / "ms" / "seed-3"), "--out", str(page)]) == 2
+    assert "cannot be written (No space left on device)" in capsys.readouterr().err
+    assert page.read_text() == "before"

@@ -1,0 +1,119 @@
+"""Which items a report shows and what each of them finds, against slow truths."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from obdsd.data import open_data
+from obdsd.errors import InputError
+from obdsd.evaluation.embedding import embed
+from obdsd.evaluation.points import Points
+from obdsd.evaluation.retrieval import nearest
+from obdsd.models import Embedder
+from obdsd.presets import preset
+from obdsd.report import gather
+from obdsd.report.items import MOST, choose_items, read_queries
+from obdsd.training import RunRecord, train
+from tests.report.conftest import SMALL
+
+
+def recall_of(run):
+    return RunRecord.read(run.folder).scores["recall@1"]
+
+
+def test_neighbours_are_those_of_a_brute_force_search(content):
+    labels = np.array([item.label for item in content.items])
+    for run in content.runs:
+        part = open_data(run.options["data"])["test"]
+        rows = embed(Embedder.load(Path(run.folder) / "model"), part, batch_size=256)
+        similar = rows @ rows.T
+        np.fill_diagonal(similar, -9)
+        order = np.argsort(-similar, axis=1, kind="stable")[:, :5]
+        np.testing.assert_allclose(run.neighbours.cosines, np.take_along_axis(similar, order, axis=1), atol=1e-6)
+        np.testing.assert_allclose(np.take_along_axis(similar, run.neighbours.indices, axis=1), run.neighbours.cosines, atol=1e-6)
+        np.testing.assert_array_equal(run.right, labels[run.neighbours.indices[:, 0]] == labels)
+        assert run.right.mean() == pytest.approx(recall_of(run))
+        kin = np.where(labels[:, None] == labels[None, :], similar, -9)
+        np.testing.assert_array_equal(run.positive.indices[:, 0], kin.argmax(axis=1))
+        np.testing.assert_allclose(run.positive.cosines[:, 0], kin.max(axis=1), atol=1e-6)
+        assert [content.classes[label] for label in labels] == [part.class_names[label] for label in part.labels]
+
+
+def test_fewer_are_found_where_fewer_are_there():
+    rows = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]], dtype=np.float32)
+    indices, cosines = nearest(Points(rows, np.array([0, 0, 1])), None, 5)
+    assert indices.tolist() == [[1, 2], [0, 2], [1, 0]]
+    np.testing.assert_allclose(cosines, [[0.8, 0], [0.8, 0.6], [0.6, 0]], atol=1e-6)
+    with pytest.raises(InputError, match="gallery: holds nothing that could be found but what is ignored; give more classes or groups"):
+        nearest(Points(rows, np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int64)), None, 5)
+
+
+def test_recall_of_classes_is_the_runs_own_and_the_mean_of_what_is_right(content):
+    labels = np.array([item.label for item in content.items])
+    for run in content.runs:
+        record = json.loads((Path(run.folder) / "per_class.json").read_text())
+        by_name = dict(zip(record["labels"], record["recall@1"], strict=True))
+        assert list(run.per_class) == [by_name[name] for name in content.classes]
+        np.testing.assert_allclose(run.per_class, [run.right[labels == c].mean() for c in range(len(content.classes))], atol=1e-6)
+
+
+def test_chosen_queries(compared, content, tmp_path):
+    names = tmp_path / "names.txt"
+    run, collection = compared / "ms" / "seed-3", open_data(content.runs[0].options["data"])
+    known = [item.name for item in content.items]
+    names.write_text(f"{known[7]}\n\n  {known[2]}\n{known[7]}\n")
+    assert gather([run], queries=names, device="cpu").chosen_queries.tolist() == [7, 2]
+    names.write_text(f"{known[7]}\nrwo {known[2].split()[1]}\n")
+    with pytest.raises(InputError, match=rf"queries={names}, line 2: 'rwo \d+' is no item of test; did you mean 'row \d+'\?"):
+        read_queries(names, collection, "test")
+    names.write_text("%%%%%%\n")
+    with pytest.raises(InputError, match=rf"line 1: '%+' is no item of test; names are such as '{known[0]}'"):
+        read_queries(names, collection, "test")
+    names.write_text("\n")
+    with pytest.raises(InputError, match="holds no name; give one item name a line, such as"):
+        read_queries(names, collection, "test")
+    names.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="is no text file"):
+        gather([run], queries=names)
+
+
+def test_of_too_many_items_whole_classes_are_shown_those_asked_for_among_them(content):
+    collection = open_data(content.runs[0].options["data"])
+    part = collection["test"]
+    assert choose_items(collection, "test", "test").left_out == 0
+    asked = [part.name(59), part.name(0)]
+    for seed in range(3):
+        some = choose_items(collection, "test", "test", asked, seed, most=25)
+        assert (len(some.names), some.left_out) == (24, 36)
+        assert set(asked) <= set(some.names)
+        assert np.bincount(some.labels).tolist() == [6] * 4
+    assert MOST > 5_924
+
+
+def test_query_and_gallery_search_each_other_and_groups_are_ignored(tmp_path):
+    """Five views of each class by two cameras: what the same camera saw of the class is no find."""
+    generator = np.random.default_rng(1)
+    labels = np.repeat(np.arange(12), 8)
+    rows = generator.standard_normal((12, 10))[labels] + generator.standard_normal((96, 10))
+    split = np.where(labels < 6, "train", np.where(np.arange(96) % 8 < 3, "query", "gallery"))
+    groups = generator.integers(0, 3, 96)
+    np.savez(tmp_path / "x.npz", embeddings=rows.astype(np.float32), labels=labels, split=split, group=groups)
+    small = {**SMALL, "val_fraction": 0.0, "test_every": 0, "epochs": 1}
+    train(preset("ms", str(tmp_path / "x.npz"), **small, out=str(tmp_path / "run")), show=False)
+    found = gather([tmp_path / "run"], device="cpu")
+    run, collection = found.runs[0], open_data(str(tmp_path / "x.npz"))
+    queries, gallery = len(collection["query"]), len(collection["gallery"])
+    np.testing.assert_array_equal(found.asking, np.arange(queries))
+    assert len(found.items) == queries + gallery
+    assert (run.neighbours.indices >= queries).all()
+    assert (run.neighbours.indices != np.arange(queries + gallery)[:, None]).all()
+    y = np.array([item.label for item in found.items])
+    camera = np.concatenate([collection[name].groups for name in ("query", "gallery")])
+    near = run.neighbours.indices
+    assert collection["query"].groups is not None
+    assert not ((y[near] == y[:, None]) & (camera[near] == camera[:, None])).any()
+    alone = run.positive.indices[:queries, 0] < 0
+    assert run.right[:queries][~alone].mean() == pytest.approx(recall_of(run))
+    assert run.batch.which == "first batch of epoch 1; teacher: the model itself, as no checkpoint of its teacher is left"

@@ -1,0 +1,108 @@
+"""Small pictures, rows that a run kept, and crops that search for the whole."""
+
+import io
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from obdsd.data import open_data
+from obdsd.data.transforms import evaluation_transform
+from obdsd.errors import InputError
+from obdsd.evaluation.embedding import embed
+from obdsd.models import Embedder
+from obdsd.presets import preset
+from obdsd.report import gather
+from obdsd.report.pictures import Crops, thumbnail
+from obdsd.training import train
+from tests.report.conftest import SMALL
+
+
+def test_rows_of_a_file_have_no_pictures(content):
+    assert all(item.picture is None for item in content.items)
+    assert len(content.local_queries) == len(content.local_pictures) == 0
+    assert all(run.local is None and run.local_recall is None for run in content.runs)
+    assert content.items[0].name.startswith("row ")
+
+
+def test_rows_may_borrow_the_pictures_of_what_they_were_made_of(photographs, pictured, tmp_path):
+    collection = open_data(f"folder:{photographs / 'images'}")
+    generator = np.random.default_rng(0)
+    parts = list(collection.parts.values())
+    names = np.array([part.name(i) for part in parts for i in range(len(part))])
+    labels = np.array([part.class_names[label] for part in parts for label in part.labels])
+    splits = np.repeat(list(collection.parts), [len(part) for part in parts])
+    order = generator.permutation(len(names))
+    file = tmp_path / "x.npz"
+    np.savez(
+        file,
+        embeddings=generator.standard_normal((len(names), 9)).astype(np.float32),
+        labels=labels[order],
+        split=splits[order],
+        names=names[order],
+    )
+    small = {**SMALL, "batch_size": 8, "epochs": 1, "val_fraction": 0.0, "test_every": 0}
+    train(preset("ms", str(file), **small, out=str(tmp_path / "run")), show=False)
+    found = gather([tmp_path / "run"], pictures=f"folder:{photographs / 'images'}", device="cpu")
+    expected = {item.name: item.picture for item in pictured.items}
+    assert {item.name: item.picture for item in found.items} == expected
+    assert found.runs[0].local is None
+    with pytest.raises(InputError, match=r"pictures=glyphs: has no item of the name 'class .*'; give the images that were embedded"):
+        gather([tmp_path / "run"], pictures="glyphs", device="cpu")
+    with pytest.raises(InputError, match=r"pictures=.*x.npz: holds embeddings, no images; give the images that were embedded"):
+        gather([tmp_path / "run"], pictures=str(file), device="cpu")
+
+
+def test_pictures_are_small_and_show_the_item(photographs, pictured):
+    part = open_data(f"folder:{photographs / 'images'}")["test"]
+    for index, item in enumerate(pictured.items):
+        shown = Image.open(io.BytesIO(item.picture))
+        assert shown.size == (56, 45)
+        assert len(item.picture) < 3000  # noise compresses badly
+        original = part[index][0].resize((56, 45), Image.Resampling.BOX)
+        assert np.abs(np.asarray(shown.convert("RGB"), float).mean(axis=(0, 1)) - np.asarray(original, float).mean(axis=(0, 1))).max() < 10
+    tiny = Image.new("RGB", (20, 9), "red")
+    assert Image.open(io.BytesIO(thumbnail(tiny))).size == (20, 9)
+    assert Image.open(io.BytesIO(thumbnail(Image.new("RGB", (900, 2))))).size == (56, 1)
+
+
+def test_rows_that_a_run_kept_are_not_computed_again(photographs, pictured, tmp_path):
+    shutil.copytree(photographs / "run", tmp_path / "run")
+    kept = tmp_path / "run" / "rows.npz"
+    collection = open_data(f"folder:{photographs / 'images'}")
+    model = Embedder.load(tmp_path / "run" / "model")
+    with np.load(kept) as file:
+        assert sorted(file.files) == ["test", "train"]
+        for name in file.files:
+            part = collection[name].replace(transform=evaluation_transform(model.preprocessing))
+            np.testing.assert_allclose(file[name], embed(model, part), atol=1e-6)
+        turned = {name: file[name][:, ::-1] for name in file.files}  # the same cosines, and a trace of where they come from
+        changed = {**turned, "test": np.roll(turned["test"], 1, axis=0)}
+    kept.unlink()
+    anew = gather([tmp_path / "run"], device="cpu")
+    np.testing.assert_array_equal(anew.runs[0].neighbours.indices, pictured.runs[0].neighbours.indices)
+    np.savez(kept, **changed)
+    rolled = gather([tmp_path / "run"], device="cpu").runs[0]
+    expected = np.roll((pictured.runs[0].neighbours.indices + 1) % len(pictured.items), 1, axis=0)
+    assert (rolled.neighbours.indices == expected).mean() > 0.95
+    kept.write_bytes(b"PK nothing")
+    with pytest.raises(InputError, match=r"rows.npz: is damaged \(.*\); remove it, and it is computed anew"):
+        gather([tmp_path / "run"])
+
+
+def test_a_crop_searches_for_the_whole_but_never_finds_its_own_image(photographs, pictured):
+    run = pictured.runs[0]
+    np.testing.assert_array_equal(pictured.local_queries, np.arange(len(pictured.items)))
+    labels = np.array([item.label for item in pictured.items])
+    assert not (run.local.indices == pictured.local_queries[:, None]).any()
+    assert run.local_recall == pytest.approx((labels[run.local.indices[:, 0]] == labels).mean())
+    assert all(Image.open(io.BytesIO(picture)).size == (56, 45) for picture in pictured.local_pictures)
+    part = open_data(f"folder:{photographs / 'images'}")["test"]
+    crop, again, other = (Crops(part, seed, np.asarray)[3][0] for seed in (0, 0, 1))
+    np.testing.assert_array_equal(crop, again)
+    assert crop.shape == (48, 60, 3)
+    whole = np.asarray(part[3][0])
+    places = [(y, x) for y in range(49) for x in range(61) if np.array_equal(whole[y : y + 48, x : x + 60], crop)]
+    assert len(places) == 1
+    assert not np.array_equal(crop, other)

@@ -1,0 +1,62 @@
+"""Trainings in processes of their own, to be stopped and killed: forked from a server that has imported everything."""
+
+import multiprocessing
+import os
+import time
+from pathlib import Path
+
+import torch
+
+import obdsd
+from obdsd.experiments import compare
+from obdsd.training import train
+
+SOURCES = os.pathsep.join(str(folder) for folder in (Path(obdsd.__file__).parents[1], Path(__file__).parents[2]))
+os.environ["PYTHONPATH"] = SOURCES  # these files, whatever is installed: the server knows nothing of pytest's path
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload([__name__, "obdsd.cli.train", "obdsd.data.folders", "obdsd.data.embeddings", "obdsd.objectives.s2sd"])
+
+
+def _train(plan, start_method, threads):
+    multiprocessing.set_start_method(start_method, force=True)  # that of a process which a user starts; the loader's processes follow it
+    torch.set_num_threads(threads)
+    for options in plan:
+        train(options, show=False)
+
+
+def start(*plan, threads=1):
+    """These trainings, one after the other; each goes on if it was begun."""
+    plan = [options.replace(resume=(Path(options.out) / "config.yaml").exists()) for options in plan]
+    process = processes.Process(target=_train, args=(plan, multiprocessing.get_start_method(), threads))
+    process.start()
+    return process
+
+
+def _compare(rows, seeds, out):
+    forked = multiprocessing.get_context("fork")
+    multiprocessing.get_context = lambda method: forked  # its workers need not import everything anew
+    compare(rows, seeds, out, jobs=2, show=False)
+
+
+def start_comparison(rows, seeds, out):
+    process = processes.Process(target=_compare, args=(rows, seeds, out))
+    process.start()
+    return process
+
+
+def to_the_end(*plan, threads=1):
+    process = start(*plan, threads=threads)
+    process.join()
+    assert process.exitcode == 0
+
+
+def epochs_done(folder) -> int:
+    """Lines of metrics in a folder and all below it."""
+    return sum(file.read_bytes().count(b"\n") for file in Path(folder).rglob("metrics.jsonl"))
+
+
+def wait_for_epochs(process, folder, number) -> bool:
+    """Whether the process is still there when that many epochs are done."""
+    while process.is_alive() and epochs_done(folder) < number:
+        time.sleep(0.002)
+    return process.is_alive()

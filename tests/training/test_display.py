@@ -1,0 +1,61 @@
+"""What a person sees of a training: bars in a terminal, lines in a log, nothing where nothing is asked for."""
+
+import re
+
+import pytest
+
+from obdsd import terminal
+from obdsd.training import train
+
+SHOWN = {"epochs": 3, "val_fraction": 0.3, "evaluate_every": 1, "reference": True}
+
+
+@pytest.fixture
+def in_a_terminal(monkeypatch):
+    """Standard error as a terminal of 160 columns."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+def seen(capsys) -> str:
+    """Standard error without the codes that colour text and move the cursor."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+
+
+def test_bars_in_a_terminal(options, in_a_terminal, capsys):
+    assert terminal.training_display(True) is terminal.TrainingBars
+    train(options(**SHOWN))
+    text = seen(capsys)
+    assert "epochs ━" in text
+    assert "steps" in text
+    assert "3/3" in text
+    assert re.search(r"base \d\.\d+, distillation \d\S*, weight \d\S*, [\d,]+/s, validation R@1 \d+\.\d\d %", text)
+    for note in ("scoring the untrained features", "scoring the test classes"):
+        assert note in [line.strip() for line in text.splitlines()]  # a line of its own, which stays
+
+
+def test_bars_begin_where_a_run_goes_on(in_a_terminal, capsys):
+    with terminal.TrainingBars(5, 4, first_epoch=2) as display:
+        display.note("the run began with [2] threads")  # no markup of rich
+        display.step(2, 16, {"base": 0.5})
+        assert display.progress.tasks[0].completed == 2
+        assert display.progress.tasks[1].completed == 1
+        display.epoch({"epoch": 2, "loss": {"base": 0.5}, "items_per_second": 7.0})
+        assert [task.completed for task in display.progress.tasks] == [3, 0]
+    assert "the run began with [2] threads" in seen(capsys)
+
+
+def test_lines_in_a_log(options, capsys, monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    train(options(**SHOWN))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "scoring the untrained features"
+    pattern = r"epoch {}/3: base \d\.\d+, distillation \S+, weight \S+, [\d,]+/s, validation R@1 \d+\.\d\d %, [\d,]+ s left"
+    assert all(re.fullmatch(pattern.format(number), line) for number, line in enumerate(lines[1:4], start=1))
+    assert lines[4:] == ["scoring the test classes"]
+
+
+def test_nothing_where_nothing_is_asked_for(options, capsys):
+    train(options(**SHOWN), show=False)
+    assert capsys.readouterr() == ("", "")

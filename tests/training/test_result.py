@@ -1,0 +1,177 @@
+"""What a run leaves, and what is refused where a finished run is wanted."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from sklearn.decomposition import PCA
+
+from obdsd.data import open_data
+from obdsd.data.transforms import evaluation_transform
+from obdsd.errors import InputError
+from obdsd.evaluation import evaluate
+from obdsd.evaluation.embedding import embed
+from obdsd.evaluation.geometry import density, spectral_decay
+from obdsd.models import Embedder
+from obdsd.training import RunRecord, train
+from tests.training.reading import lines
+
+ALL = {"weight": 100.0, "evaluate_every": 1, "test_every": 2, "val_fraction": 0.3, "reference": True, "label_noise": 0.2}
+
+
+def test_what_a_run_leaves(finished, features):
+    record = finished(**ALL)
+    config = yaml.safe_load((record.folder / "config.yaml").read_text())
+    assert (config["data"], config["label_noise"], config["seed"]) == (features, 0.2, 0)
+    assert config["targets"] == str(record.options.targets) == "batch-diffusion(omega=0.3)"
+    written = json.loads((record.folder / "result.json").read_text())
+    test = open_data(features)["test"]
+    rows = embed(record.model(), test)
+    assert written["scores"] == evaluate(rows, np.asarray(test.class_names)[test.labels]).as_dict() == record.scores
+    assert (record.epoch, record.last_epoch, record.chosen_by) == (1, 1, "last epoch")
+    assert np.average(record.per_class["recall@1"], weights=record.per_class["queries"]) == pytest.approx(
+        record.scores["recall@1"], abs=1e-5
+    )
+    first, second = lines(record.folder)
+    assert "test" not in first
+    assert second["test"] == {**record.scores, "nmi": None, "ami": None}
+    assert second["loss"]["weight"] == 50.0  # half of the way to 100
+    assert first["loss"]["distillation"] == 0
+    frozen = evaluate(test.matrix(), test.labels, clusters=False)
+    assert record.reference["frozen features"] == pytest.approx(frozen.as_dict())
+    assert set(record.reference) == {"frozen features", "their PCA"}
+    assert record.model().dim == 6
+    assert torch.__version__.startswith(record.versions["torch"])
+    assert (record.threads, record.processes, record.device) == (torch.get_num_threads(), 1, "cpu")
+    assert record.data["test"]["items"] == len(test)
+    assert record.rows() == {}  # rows of a file are embedded again in no time
+
+
+def test_a_record_is_what_train_returns(finished):
+    record = finished(**ALL)
+    assert RunRecord.read(record.folder) == record
+
+
+def test_geometry_goes_by_the_true_labels_of_the_training_set(finished, features):
+    record = finished(**ALL)  # a fifth of the labels that trained it are wrong
+    part = open_data(features).hold_out(fraction=0.3, seed=0)["train"]
+    rows = embed(record.model(), part)
+    assert record.train["density"] == pytest.approx(density(rows, part.labels).ratio)
+    assert record.train["spectral-decay"] == pytest.approx(spectral_decay(rows))
+
+
+def test_the_reference_is_a_pca_of_the_training_features(finished, features):
+    record = finished(**ALL)
+    collection = open_data(features).hold_out(fraction=0.3, seed=0)
+
+    def unit(part):
+        rows = part.matrix()
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    pca = PCA(6, svd_solver="full").fit(unit(collection["train"]))
+    expected = evaluate(pca.transform(unit(collection["test"])), collection["test"].labels, clusters=False)
+    assert record.reference["their PCA"]["map@r"] == pytest.approx(expected["map@r"], abs=1e-6)
+
+
+def test_images_keep_their_rows_and_the_reference_is_the_model_before_any_training(image_options, pictures, tmp_path):
+    start = Embedder("tiny-conv", seed=5)
+    torch.save(start.backbone.state_dict(), tmp_path / "start.pt")
+    record = train(image_options("ms", pretrained=str(tmp_path / "start.pt"), epochs=1, lr=0.1, reference=True), show=False)
+    test = open_data(pictures)["test"]
+    plain = Embedder("tiny-conv", head="none", pretrained=str(tmp_path / "start.pt")).eval()
+    test = test.replace(transform=evaluation_transform(plain.preprocessing))
+    untrained = evaluate(embed(plain, test), test.labels, clusters=False)
+    assert record.reference["frozen features"]["recall@1"] == pytest.approx(untrained["recall@1"])
+    kept = record.rows()
+    assert set(kept) == {"train", "test"}
+    np.testing.assert_allclose(kept["test"], embed(record.model(), test), atol=1e-5)
+    (record.folder / "rows.npz").write_bytes(b"PK")
+    with pytest.raises(InputError, match=r"rows.npz: is damaged \(.*\); remove it, and it is computed anew"):
+        record.rows()
+
+
+def test_the_best_epoch_is_chosen_by_held_out_classes_and_training_stops_without_improvement(finished):
+    record = finished("ms", epochs=60, val_fraction=0.3, evaluate_every=1, patience=4, select="best", lr=0.02)
+    recalls = [line["validation"]["recall@1"] for line in record.metrics]
+    assert record.chosen_by == "best on held-out classes"
+    assert record.epoch == int(np.argmax(recalls))
+    assert len(recalls) == record.epoch + 1 + 4 < 60
+    # the chosen epoch is an earlier one: all scores are those of its model
+    assert record.validation == record.metrics[record.epoch]["validation"] != record.metrics[-1]["validation"]
+    assert record.train == record.metrics[record.epoch]["train"] != record.metrics[-1]["train"]
+
+
+def test_held_out_classes_of_ones_own(options, features, tmp_path):
+    with np.load(features) as file:
+        rows, labels = file["embeddings"], file["labels"]
+    split = np.where(labels < 9, "train", np.where(labels < 14, "val", "test"))
+    np.savez(tmp_path / "split.npz", embeddings=rows, labels=labels, split=split)
+    chosen = options(data=str(tmp_path / "split.npz"), epochs=1, select="best", evaluate_every=1)
+    assert train(chosen, show=False).validation["queries"] == 5 * 6
+    with pytest.raises(InputError, match=r"has held-out classes of its own \(val\); leave val_fraction and val_fold out"):
+        train(chosen.replace(val_fraction=0.2, out=str(tmp_path / "other")), show=False)
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """The folder of a finished run, to be spoilt."""
+    return Path(shutil.copytree(finished("ms").folder, tmp_path / "copy"))
+
+
+def spoil(name, content):
+    return lambda folder: (folder / name).write_text(content)
+
+
+def remove(*names):
+    return lambda folder: [(folder / name).unlink() for name in names]
+
+
+def without(name, field):
+    def change(folder):
+        content = json.loads((folder / name).read_text())
+        del content[field]
+        (folder / name).write_text(json.dumps(content))
+
+    return change
+
+
+def failed(folder):
+    remove("result.json")(folder)
+    spoil("failure.json", '{"fault": "the loss is not finite"}')(folder)
+
+
+NO_RECORD = [
+    (shutil.rmtree, r"no such folder, give the folder of a finished obdsd train or obdsd compare"),
+    (remove("run.json", "config.yaml"), r"holds no run \(no config.yaml\), give the folder of a finished"),
+    (remove("result.json"), r"its training is not finished \(no result.json\), go on with it by obdsd train --resume"),
+    (failed, r"its training failed \(the loss is not finite\), train it anew"),
+    (spoil("run.json", '{"format": 99}'), r"is a run of another version of obdsd \(format 99, not 4\); use that version, or train again"),
+    (spoil("result.json", '{"sco'), r"result.json: cannot be read \(.*\); mend or restore it"),
+    (spoil("result.json", "[]"), r"result.json: must hold named fields, .*; mend or restore it"),
+    (without("result.json", "scores"), r"its result has no 'scores'; restore it, or train it again"),
+    (without("per_class.json", "labels"), r"its result has no 'labels'; restore it, or train it again"),
+    (remove("per_class.json"), r"per_class.json: cannot be read"),
+    (spoil("config.yaml", "data: x\nmomentous: 3\n"), r"config.yaml: momentous=3 is no option here; did you mean momentum\?"),
+    (spoil("config.yaml", "epochs: 3\n"), r"config.yaml: .*missing .*required .*argument: 'data'"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), NO_RECORD)
+def test_what_is_no_finished_run_is_refused_in_one_line(copy, change, message):
+    change(copy)
+    with pytest.raises(InputError, match=message) as caught:
+        RunRecord.read(copy)
+    assert "\n" not in str(caught.value)
+    assert str(copy) in str(caught.value)
+
+
+def test_a_comparison_that_is_not_finished_is_named(tmp_path):
+    folder = tmp_path / "all" / "ms" / "seed-0"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("data: x\n")
+    with pytest.raises(InputError, match=r"the comparison is not finished \(no comparison.json\), the same obdsd compare goes on with it"):
+        RunRecord.read(tmp_path / "all")

@@ -1,0 +1,58 @@
+"""Steps and whole trainings in the two processes of one start: run by test_ranks.py, whose plan names them."""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from obdsd.cli import main
+from obdsd.errors import Terminated
+from obdsd.presets import preset
+from obdsd.training import Trainer, train
+from obdsd.training.build import collection_of
+
+
+def one_step(name: str, options: dict) -> dict[str, torch.Tensor]:
+    """Loss parts and gradients after the first batch of epoch 1, with a teacher that differs from the student."""
+    chosen = preset(name, **options)
+    trainer = Trainer(chosen, collection_of(chosen))
+    with torch.no_grad():
+        for weight in trainer.system.teacher.parameters():
+            weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel())))
+    trainer.place.epoch = 1
+    trainer.begin_epoch()
+    parts = trainer.step(*next(trainer.batches.epoch(1)))
+    after = {f"gradient {n}": p.grad for n, p in trainer.system.named_parameters() if p.grad is not None}
+    after |= {f"reading {n}": torch.tensor(value) for n, value in trainer.place.reading.items()}
+    after |= {f"state {n}": value for n, value in trainer.system.state_dict().items() if n.startswith(("teacher.", "targets."))}
+    return {**after, **parts}
+
+
+def stopped_and_resumed(options, step: int) -> None:
+    """A training that ends before its `step`-th step, counted over both generations, then goes on; with 0 it is not stopped."""
+    take, calls = Trainer.step, []
+
+    def stopping(self, *batch):
+        calls.append(self)
+        if len(calls) == step:
+            raise Terminated
+        return take(self, *batch)
+
+    Trainer.step = stopping
+    try:
+        train(options, show=False)
+    except Terminated:
+        train(options.replace(resume=True), show=False)
+    finally:
+        Trainer.step = take
+
+
+if __name__ == "__main__":
+    plan, out = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[1]).parent
+    for number, (name, options) in enumerate(plan["steps"]):
+        torch.save(one_step(name, options), out / f"{number}-rank-{torch.distributed.get_rank()}.pt")
+    for number, words in enumerate(plan["commands"]):
+        (out / f"code-{number}-rank-{torch.distributed.get_rank()}").write_text(str(main(words)))
+    for step, name, options in plan["stopped"]:
+        stopped_and_resumed(preset(name, **options), step)
