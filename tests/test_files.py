@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from obdsd.errors import InputError
-from obdsd.files import replacing, write_json
+from obdsd.files import append_line, read_lines, replacing, write_json
 
 
 def test_the_new_file_takes_the_old_ones_place(tmp_path):
@@ -79,3 +79,14 @@ def test_json_that_no_reader_would_take_is_not_written(tmp_path):
     with pytest.raises(ValueError, match="Out of range float values"):
         write_json(tmp_path / "x.json", {"value": float("nan")})
     assert os.listdir(tmp_path) == []
+
+
+def test_lines_survive_one_that_was_cut_off(tmp_path):
+    file = tmp_path / "lines.jsonl"
+    assert read_lines(file) == []
+    append_line(file, {"a": "é"}, "try again")
+    file.write_text(file.read_text() + '{"b": 2')
+    append_line(file, {"c": 3}, "try again")
+    assert read_lines(file) == [{"a": "é"}, {"c": 3}]
+    with pytest.raises(InputError, match=r"cannot be written \(Is a directory\); make room, try again$"):
+        append_line(tmp_path, {}, "try again")

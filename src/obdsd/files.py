@@ -49,6 +49,27 @@ def write_json(path: Path, content: Any) -> None:
         file.write(f"{text}\n".encode())
 
 
+def append_line(path: Path, content: dict[str, Any], remedy: str) -> None:
+    """A line of JSON at a file's end, on the disk when this returns. A line that was cut off before it stays apart from it."""
+    try:
+        cut_off = path.exists() and not path.read_bytes().endswith(b"\n")
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("\n" * cut_off + json.dumps(content, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as failure:
+        raise InputError(f"{path}: cannot be written ({failure.strerror}); make room, {remedy}") from failure
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """What a file of JSON lines holds, nothing if it is not there; a line that was cut off while it was written is left out."""
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        with suppress(json.JSONDecodeError):
+            lines.append(json.loads(line))
+    return lines
+
+
 def to_yaml(content: Any) -> str:
     """YAML that people read: in the given order, in Unicode."""
     import yaml

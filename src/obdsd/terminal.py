@@ -80,6 +80,7 @@ class TrainingDisplay:
 
     def __init__(self, epochs: int, steps: int, first_epoch: int = 0) -> None:
         self.epochs, self.steps, self.first_epoch = epochs, steps, first_epoch
+        self.began = time.monotonic()
 
     def __enter__(self) -> TrainingDisplay:
         return self
@@ -99,10 +100,6 @@ class TrainingDisplay:
 
 class TrainingLines(TrainingDisplay):
     """A line an epoch on standard error, for logs."""
-
-    def __init__(self, epochs: int, steps: int, first_epoch: int = 0) -> None:
-        super().__init__(epochs, steps, first_epoch)
-        self.began = time.monotonic()
 
     def note(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -128,7 +125,7 @@ class TrainingBars(TrainingDisplay):
         self.progress = Progress(*columns, console=Console(stderr=True))
         self.all = self.progress.add_task("epochs", total=epochs, completed=first_epoch, last="")
         self.one = self.progress.add_task("steps", total=steps, last="")
-        self.began, self.seen = time.monotonic(), 0
+        self.seen = 0
 
     def __enter__(self) -> TrainingDisplay:
         self.progress.start()

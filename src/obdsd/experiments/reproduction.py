@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +17,7 @@ from obdsd.experiments.comparison import carry_out
 from obdsd.experiments.recipes import BENCHMARKS, TABLES, Row, Table
 from obdsd.experiments.search import search
 from obdsd.experiments.timing import relative_time
-from obdsd.files import read_mapping, write_json
+from obdsd.files import append_line, read_lines, read_mapping, write_json
 from obdsd.options import TrainOptions
 from obdsd.presets import preset
 from obdsd.training import RunRecord
@@ -228,12 +226,8 @@ def _key(options: TrainOptions) -> str:
 
 
 def records(out: Path) -> list[dict[str, Any]]:
-    """The finished runs; a line that was cut off while it was written is left out, and its run is read again."""
-    file, lines = out / RESULTS, []
-    for line in file.read_text().splitlines() if file.exists() else []:
-        with suppress(json.JSONDecodeError):
-            lines.append(json.loads(line))
-    return lines
+    """The finished runs; one whose line was cut off is read again."""
+    return read_lines(out / RESULTS)
 
 
 def find(done: Sequence[Mapping[str, Any]], options: TrainOptions) -> Mapping[str, Any] | None:
@@ -248,12 +242,4 @@ def _append(out: Path, name: str, options: TrainOptions) -> None:
     record: dict[str, Any] = {"row": name, "run": str(run.folder.relative_to(out)), "options": options.identity()}
     record |= {key: getattr(run, key) for key in ("scores", "train", "validation", "per_class", "epoch", "chosen_by", "seconds", "data")}
     record["reference"] = run.reference or None
-    file_name = out / RESULTS
-    cut_off = file_name.exists() and not file_name.read_bytes().endswith(b"\n")
-    try:
-        with open(file_name, "a", encoding="utf-8") as file:
-            file.write("\n" * cut_off + json.dumps(record, allow_nan=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as failure:
-        raise InputError(f"{file_name}: cannot be written ({failure.strerror}); make room, the same command goes on") from failure
+    append_line(out / RESULTS, record, "the same command goes on")

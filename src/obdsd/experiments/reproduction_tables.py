@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obdsd.evaluation.metrics import metric
 from obdsd.experiments.comparison import differences_by_class
@@ -75,11 +74,12 @@ def _line(asked: Reproduction, row: Row, found: Mapping[str, Mapping[int, Mappin
         relative = 100 * float(gains.mean()) / float(np.mean([_metric(b, "recall@1") for _, b in pairs]))
     both = "recall@1" in printed and "recall@1" in others_printed
     gain = printed["recall@1"] - others_printed["recall@1"] if both else None
+    values = {name: np.array([_metric(run, name) for run in own.values()]) for name in asked.recipe.metrics if own}
     weights = {run["options"]["weight"] for run in own.values() if _distils(run["options"])}
     return Line(
         name=row.name,
         seeds=len(own),
-        ours={name: t_interval(_values(own, name)) for name in asked.recipe.metrics if own and _has(own, name)},
+        ours={name: t_interval(numbers) for name, numbers in values.items() if not np.isnan(numbers).any()},
         paper=printed,
         against=row.against,
         difference=difference,
@@ -109,14 +109,6 @@ def _literature(name: str, printed: Mapping[str, float]) -> Line:
         ("against", "difference", "over_classes", "paper_difference", "relative", "paper_relative", "extra_time", "paper_extra_time")
     )
     return Line(name=name, seeds=0, ours={}, paper=printed, weight=None, **nothing)
-
-
-def _has(runs: Mapping[int, Mapping[str, Any]], metric: str) -> bool:
-    return all(not math.isnan(_metric(run, metric)) for run in runs.values())
-
-
-def _values(runs: Mapping[int, Mapping[str, Any]], metric: str) -> NDArray[np.float64]:
-    return np.array([_metric(run, metric) for run in runs.values()])
 
 
 def _distils(options: Mapping[str, Any]) -> bool:

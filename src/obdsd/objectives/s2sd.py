@@ -143,7 +143,7 @@ class S2SDSystem(System):
     def check(self, items: int) -> None:
         if self.teacher.teaches:
             raise InputError("teaches with heads of its own; use teacher=none beside it")
-        self._targets.check(items, self.objective.base, self.teacher)
+        self.targets.check(items, self.objective.base, self.teacher)
 
     def compile_model(self) -> None:
         self.model.backbone.compile()  # the heads read its features: the model as a whole is not called

@@ -38,7 +38,9 @@ class System(nn.Module):
         self.objective = objective
         self.teacher = teacher or NoTeacher()
         self.distill = distill or SelfDistillation(0.0)
-        self.targets = self.distill.targets  # registers what state they have
+        if not isinstance(self.distill.targets, Targets):
+            raise InputError(f"targets={self.distill.targets} must be obdsd.Targets in a training; make them a subclass")
+        self.targets: Targets = self.distill.targets  # registers what state they have
 
     def compile_model(self) -> None:
         """Compile what a step calls of the model."""
@@ -47,13 +49,7 @@ class System(nn.Module):
     def check(self, items: int) -> None:
         """Refuse before the first step what cannot be taught; `items` is the size of the training set."""
         if self.teacher.teaches:
-            self._targets.check(items, self.objective, self.teacher)
-
-    @property
-    def _targets(self) -> Targets:
-        if not isinstance(self.distill.targets, Targets):
-            raise InputError(f"targets={self.distill.targets} must be obdsd.Targets in a training; make them a subclass")
-        return self.distill.targets
+            self.targets.check(items, self.objective, self.teacher)
 
     def begin(self, train_first: Callable[[], nn.Module]) -> None:
         """Called once, before the first step; `train_first` trains the plain loss to its end and returns the model."""
@@ -62,7 +58,7 @@ class System(nn.Module):
     def begin_epoch(self, progress: float, embed: Embed, resumed: bool = False) -> None:
         """Called where an epoch begins, and where one goes on that was interrupted (`resumed`): state is back then, the rest is not."""
         if self.asks(progress) and not resumed:
-            self._targets.begin_epoch(self.teacher, embed)
+            self.targets.begin_epoch(self.teacher, embed)
 
     def asks(self, progress: float) -> bool:
         """Whether a step at this point of the training needs the teacher."""
@@ -70,11 +66,11 @@ class System(nn.Module):
 
     def ask(self, inputs: Tensor, indices: Int[Tensor, " b"]) -> TeacherBatch:
         """What the teacher knows of these items."""
-        return self._targets.ask(self.teacher, inputs, indices)
+        return self.targets.ask(self.teacher, inputs, indices)
 
     def complete(self, batch: TeacherBatch, labels: Int[Tensor, " b"]) -> TeacherBatch:
         """The teacher's batch with what the targets need of the base loss."""
-        return self._targets.complete(batch, self.objective, labels)
+        return self.targets.complete(batch, self.objective, labels)
 
     def rows(self, inputs: Tensor) -> Float[Tensor, "b c"]:
         """What the loss needs of the model: unit rows, in the first `model.dim` columns."""

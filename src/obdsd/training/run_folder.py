@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +21,7 @@ from numpy.typing import NDArray
 from obdsd.data import Collection
 from obdsd.errors import FinishedError, InputError
 from obdsd.evaluation.scores import PerClass
-from obdsd.files import read_mapping, replacing, to_yaml, write_json
+from obdsd.files import append_line, read_lines, read_mapping, replacing, to_yaml, write_json
 from obdsd.models import Embedder
 from obdsd.options import TrainOptions, converted
 from obdsd.training.checkpoints import Checkpoints, write_state
@@ -264,22 +262,9 @@ class RunFolder:
         self.write(self.result_file.name, result)
 
     def append(self, line: dict[str, Any]) -> None:
-        if not self.writes:
-            return
-        try:
-            with open(self.metrics_file, "a", encoding="utf-8") as file:
-                file.write(json.dumps(line, allow_nan=False) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as failure:
-            raise InputError(
-                f"{self.metrics_file}: cannot be written ({failure.strerror}); make room, then go on with --resume"
-            ) from failure
+        if self.writes:
+            append_line(self.metrics_file, line, "then go on with --resume")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines so far; one that was cut off while it was written is left out."""
-        lines = []
-        for line in self.metrics_file.read_text().splitlines() if self.metrics_file.exists() else []:
-            with suppress(json.JSONDecodeError):
-                lines.append(json.loads(line))
-        return lines
+        """The lines so far."""
+        return read_lines(self.metrics_file)
