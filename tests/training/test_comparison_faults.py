@@ -6,7 +6,7 @@ import time
 
 from tests.training.reading import assert_same_end
 from tests.training.starting import epochs_done, start, start_comparison, wait_for_epochs
-from tests.training.test_faults import long_training
+from tests.training.test_faults import KILLS, long_training
 
 EPOCHS = 16
 
@@ -28,10 +28,12 @@ def test_a_comparison_goes_on_after_anything(features, tmp_path):
     time.sleep(0.5)
     assert epochs_done(tmp_path / "all") == ended < 2 * EPOCHS  # it took its runs along: nobody trains on
 
-    killed = start_comparison(rows, [0, 1], tmp_path / "all")
-    assert wait_for_epochs(killed, tmp_path / "all", 2 * EPOCHS + EPOCHS // 2)  # the second pair is under way
-    killed.kill()
-    killed.join()
+    kills = max(1, KILLS // 4)
+    for number in range(1, kills + 1):  # spread over what is left
+        killed = start_comparison(rows, [0, 1], tmp_path / "all")
+        assert wait_for_epochs(killed, tmp_path / "all", ended + (4 * EPOCHS - ended) * number // (kills + 1))
+        killed.kill()
+        killed.join()
 
     last = start_comparison(rows, [0, 1], tmp_path / "all")
     last.join()

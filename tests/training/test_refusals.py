@@ -18,6 +18,7 @@ BAD = [
         r"^loss=pml\(TripletMarginLos\): TripletMarginLos is not in pytorch-metric-learning's losses; did you mean TripletMarginLoss\?",
     ),
     ({"loss": "pml(CrossBatchMemory)"}, "CrossBatchMemory .*missing"),
+    ({"loss": "pml(TripletMarginLoss, miner=BatchHardMinr)"}, r"BatchHardMinr is not in .*miners; did you mean BatchHardMiner\?"),
     ({"backbone": "tiny-conv"}, "backbone=tiny-conv does not take embeddings; use backbone=features"),
     ({"batch_size": 112}, "batch_size=112 needs 56 classes × 2, but 12 classes have 2 images or more"),
     ({"ks": (1, 120)}, "ks=120 is more than the 71 items of test that can be found; ask for fewer"),

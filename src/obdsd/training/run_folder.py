@@ -195,8 +195,9 @@ class RunFolder:
 
     def options(self) -> TrainOptions:
         """How the run in this folder was begun."""
+        config = read_mapping(self.path / "config.yaml")
         try:
-            return TrainOptions(**converted(TrainOptions, read_mapping(self.path / "config.yaml")))
+            return TrainOptions(**converted(TrainOptions, config))
         except (InputError, TypeError) as fault:
             raise InputError(f"{self.path / 'config.yaml'}: {fault}") from fault
 
