@@ -30,10 +30,10 @@ class Options:
     data: str = option(MISSING, "The collection, as for obdsd train.", positional=True)
     presets: tuple[str, ...] = option(("ms", "ms+psd", "ms+obd-sd"), "The presets to compare; the first is the baseline.")
     rows: str | None = option(
-        None, "A YAML file of rows instead, NAME with its settings (and a preset to start from); the first is the baseline."
+        None, "A YAML file of rows to compare instead of presets, each a name with its settings; the first is the baseline."
     )
-    seeds: int = option(5, "How many seeds each is trained with.", at_least=1)
-    first_seed: int = option(0, "The first of them; the others follow.", at_least=0, below=LARGEST)
+    seeds: int = option(5, "How many seeds each row is trained with.", at_least=1)
+    first_seed: int = option(0, "The first seed; the others count up from it.", at_least=0, below=LARGEST)
     out: str = option("comparison", "The folder of all runs and tables.")
     jobs: int = option(1, "Runs at a time, each in a process with its share of the cores.", at_least=1)
     report: bool = option(True, "Write report.html into that folder at the end.")

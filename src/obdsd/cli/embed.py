@@ -30,7 +30,7 @@ class ModelOptions:
     workers: int | None = option(None, "Processes that read items; default one a core, at most 8, for image files.", at_least=0)
     device: str = option("auto", "Where the model runs, such as cpu or cuda:0; auto takes the accelerator if there is one.")
     split_seed: int | None = option(
-        None, "Splits the classes where the data give no split; default that of the run, else 0.", at_least=0, below=LARGEST
+        None, "Seed of the split by class, where the data give none; default that of the run, else 0.", at_least=0, below=LARGEST
     )
     test_fraction: float | None = option(
         None, "Share of the classes that are test classes where the data give no split; default that of the run, else 0.5."

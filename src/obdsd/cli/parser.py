@@ -21,7 +21,7 @@ from obdsd.spec import Spec
 
 WIDTH = 110
 YES_OR_NO = ("true", "false", "yes", "no", "on", "off", "1", "0")
-OMEGA = "Probability of continuing the walk, or the share that a control mixes in: short for that setting of --targets."
+OMEGA = "Sets omega of --targets: the probability of continuing the walk, or the share that a control mixes in."
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
