@@ -14,7 +14,7 @@ from typing import Any
 from obdsd.convert import convert
 from obdsd.errors import InputError, Terminated
 from obdsd.files import read_mapping
-from obdsd.options import LARGEST, TrainOptions, as_dict, check_limits, converted, option
+from obdsd.options import LARGEST, TrainOptions, as_dict, converted, option
 
 WITHOUT = {  # options of a training that are no options here, and what to do instead
     "preset": "name several with --presets",
@@ -42,7 +42,6 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        check_limits(self)
         if self.rows is not None and self.presets != Options.presets:
             raise InputError(f"rows={self.rows} and presets={','.join(self.presets)} are two ways to choose what is compared; give one")
         if len(set(self.presets)) < len(self.presets) or not self.presets:

@@ -6,7 +6,7 @@ from dataclasses import MISSING, dataclass
 from typing import Any, Literal
 
 from obdsd.errors import InputError
-from obdsd.options import LARGEST, check_limits, option
+from obdsd.options import LARGEST, option
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,6 @@ class Options:
     split_seed: int = option(0, "Seed of the split by class, where the data give none.", at_least=0, below=LARGEST)
     test_fraction: float = option(0.5, "Share of the classes that are test classes where the data give no split.")
     allow_incomplete: bool = option(False, "Accept a benchmark with missing classes or files.")
-
-    def __post_init__(self) -> None:
-        check_limits(self)
 
 
 def run(options: Options) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from obdsd.errors import InputError
 from obdsd.files import check_place, read_mapping
-from obdsd.options import LARGEST, check_limits, option
+from obdsd.options import LARGEST, option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,9 +37,6 @@ class ModelOptions:
     )
     allow_incomplete: bool = option(False, "Accept a benchmark with missing classes or files.")
 
-    def __post_init__(self) -> None:
-        check_limits(self)
-
 
 @dataclass(frozen=True)
 class Options(ModelOptions):
@@ -51,7 +48,6 @@ class Options(ModelOptions):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_suffix(self.out, (".parquet", ".npz"))
 
 
