@@ -156,11 +156,11 @@ class TrainOptions:
         "linear", "Whether the weight grows linearly with the epochs or is constant.", "method", idle=_if_nobody_teaches
     )
 
-    split_seed: int = option(0, "Splits the classes where the data give no split.", DATA, at_least=0, below=LARGEST)
+    split_seed: int = option(0, "Seed of the split by class, where the data give none.", DATA, at_least=0, below=LARGEST)
     test_fraction: float = option(0.5, "Share of the classes that are test classes where the data give no split.", DATA)
     allow_incomplete: bool = option(False, "Accept a benchmark with missing classes or files.", DATA)
     supervision: Literal["labels", "none"] = option(
-        "labels", "What makes two images alike: their labels, or with none being two views of one image.", DATA
+        "labels", "What makes two images alike: one label (labels), or being two views of one image (none).", DATA
     )
     label_noise: float = option(0.0, "Share of training labels that are made wrong, for experiments.", DATA, at_least=0, below=1)
 

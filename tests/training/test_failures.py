@@ -45,7 +45,7 @@ def test_a_diverging_model_is_named_with_its_step(options):
 def test_rows_without_a_length_are_told_as_divergence(options, monkeypatch):
     monkeypatch.setattr(Trainer, "_forward", lambda self, inputs: self.system.rows(inputs) * 0)
     with pytest.raises(
-        InputError, match=r"step 0: the model's rows have no length of 1 any more, the training diverged; .*; try a smaller lr"
+        InputError, match=r"step 0: the model's rows no longer have unit length, the training diverged; .*; try a smaller lr"
     ):
         train(options("ms"), show=False)
 

@@ -14,7 +14,7 @@ from typing import Any
 from obdsd.convert import convert
 from obdsd.errors import InputError, Terminated
 from obdsd.files import read_mapping
-from obdsd.options import LARGEST, TrainOptions, as_dict, check_limits, converted, option
+from obdsd.options import LARGEST, TrainOptions, as_dict, converted, option
 
 WITHOUT = {  # options of a training that are no options here, and what to do instead
     "preset": "name several with --presets",
@@ -30,10 +30,10 @@ class Options:
     data: str = option(MISSING, "The collection, as for obdsd train.", positional=True)
     presets: tuple[str, ...] = option(("ms", "ms+psd", "ms+obd-sd"), "The presets to compare; the first is the baseline.")
     rows: str | None = option(
-        None, "A YAML file of rows instead, NAME with its settings (and a preset to start from); the first is the baseline."
+        None, "A YAML file of rows to compare instead of presets, each a name with its settings; the first is the baseline."
     )
-    seeds: int = option(5, "How many seeds each is trained with.", at_least=1)
-    first_seed: int = option(0, "The first of them; the others follow.", at_least=0, below=LARGEST)
+    seeds: int = option(5, "How many seeds each row is trained with.", at_least=1)
+    first_seed: int = option(0, "The first seed; the others count up from it.", at_least=0, below=LARGEST)
     out: str = option("comparison", "The folder of all runs and tables.")
     jobs: int = option(1, "Runs at a time, each in a process with its share of the cores.", at_least=1)
     report: bool = option(True, "Write report.html into that folder at the end.")
@@ -42,7 +42,6 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        check_limits(self)
         if self.rows is not None and self.presets != Options.presets:
             raise InputError(f"rows={self.rows} and presets={','.join(self.presets)} are two ways to choose what is compared; give one")
         if len(set(self.presets)) < len(self.presets) or not self.presets:

@@ -6,19 +6,16 @@ from dataclasses import MISSING, dataclass
 from typing import Any, Literal
 
 from obdsd.errors import InputError
-from obdsd.options import LARGEST, check_limits, option
+from obdsd.options import LARGEST, option
 
 
 @dataclass(frozen=True)
 class Options:
     action: Literal["check"] = option(MISSING, "What to do; check reads every item and names what is wrong.", positional=True)
     data: str = option(MISSING, "The collection: NAME:PATH, glyphs, or an embeddings file.", positional=True)
-    split_seed: int = option(0, "Splits the classes where the data give no split.", at_least=0, below=LARGEST)
+    split_seed: int = option(0, "Seed of the split by class, where the data give none.", at_least=0, below=LARGEST)
     test_fraction: float = option(0.5, "Share of the classes that are test classes where the data give no split.")
     allow_incomplete: bool = option(False, "Accept a benchmark with missing classes or files.")
-
-    def __post_init__(self) -> None:
-        check_limits(self)
 
 
 def run(options: Options) -> None:

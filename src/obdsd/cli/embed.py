@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from obdsd.errors import InputError
 from obdsd.files import check_place, read_mapping
-from obdsd.options import LARGEST, check_limits, option
+from obdsd.options import LARGEST, option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,15 +30,12 @@ class ModelOptions:
     workers: int | None = option(None, "Processes that read items; default one a core, at most 8, for image files.", at_least=0)
     device: str = option("auto", "Where the model runs, such as cpu or cuda:0; auto takes the accelerator if there is one.")
     split_seed: int | None = option(
-        None, "Splits the classes where the data give no split; default that of the run, else 0.", at_least=0, below=LARGEST
+        None, "Seed of the split by class, where the data give none; default that of the run, else 0.", at_least=0, below=LARGEST
     )
     test_fraction: float | None = option(
         None, "Share of the classes that are test classes where the data give no split; default that of the run, else 0.5."
     )
     allow_incomplete: bool = option(False, "Accept a benchmark with missing classes or files.")
-
-    def __post_init__(self) -> None:
-        check_limits(self)
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,6 @@ class Options(ModelOptions):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_suffix(self.out, (".parquet", ".npz"))
 
 

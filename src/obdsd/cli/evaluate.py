@@ -36,7 +36,6 @@ class Options(ModelOptions):
     per_class: bool = option(False, "Add the scores of each class to the JSON file.")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not self.ks:
             raise InputError("ks= must hold a number; try 1,2,4,8")
         if self.out is not None:

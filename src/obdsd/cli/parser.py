@@ -15,13 +15,13 @@ from typing import Any
 from obdsd.catalogue import TABLES
 from obdsd.errors import InputError
 from obdsd.files import read_mapping, to_yaml
-from obdsd.options import TrainOptions, as_dict, converted, hints_of
+from obdsd.options import TrainOptions, as_dict, check_limits, converted, hints_of
 from obdsd.parts import suggestion
 from obdsd.spec import Spec
 
 WIDTH = 110
 YES_OR_NO = ("true", "false", "yes", "no", "on", "off", "1", "0")
-OMEGA = "Probability of continuing the walk, or the share that a control mixes in: short for that setting of --targets."
+OMEGA = "Sets omega of --targets: the probability of continuing the walk, or the share that a control mixes in."
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -70,6 +70,7 @@ def options_of(command: str, module: ModuleType, flags: Mapping[str, Any]) -> An
         raise InputError(f"{' and '.join(missing)} must be given: {_usage(command, module)}")
     make = getattr(module, "make", lambda given: module.Options(**converted(module.Options, given)))
     options = make(given)
+    check_limits(options)
     if "print_config" not in flags:
         return options
     return print(to_yaml(getattr(module, "configuration", as_dict)(options)), end="")

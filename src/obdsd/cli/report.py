@@ -11,7 +11,7 @@ from typing import Any, Literal
 from obdsd.cli.embed import check_suffix
 from obdsd.errors import InputError, MissingExtra, explain_missing
 from obdsd.files import check_place, replacing
-from obdsd.options import LARGEST, check_limits, option
+from obdsd.options import LARGEST, option
 
 NAME = "report.html"
 
@@ -37,7 +37,6 @@ class Options:
     device: str = option("auto", "Where the models run, such as cpu or cuda:0; auto takes the accelerator if there is one.")
 
     def __post_init__(self) -> None:
-        check_limits(self)
         check_suffix(self.out, (".html",))
         if not self.runs:
             raise InputError("runs must be given; add --help to see how")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from obdsd.errors import InputError, Terminated
-from obdsd.options import check_limits, option
+from obdsd.options import option
 from obdsd.parts import suggestion
 
 if TYPE_CHECKING:
@@ -31,9 +31,6 @@ class Options:
     only: str | None = option(None, "One row of the table alone.")
     out: str = option("reproduction", "The folder of all runs, results and tables; finished runs there are not repeated.")
     jobs: int = option(1, "Runs at a time, each in a process with its share of the cores.", at_least=1)
-
-    def __post_init__(self) -> None:
-        check_limits(self)
 
 
 def run(options: Options) -> None:

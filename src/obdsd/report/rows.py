@@ -86,7 +86,8 @@ def rows_with(
     advance(len(found) * len(part))
     left = [place for place in range(len(models)) if place not in found]
     if left:
-        fresh = embed_with([models[place] for place in left], _prepared(part), loader_workers(None, part), device, advance)
+        asked, workers = [models[place] for place in left], loader_workers(None, part)
+        fresh = embed_with(asked, lambda transform: part.replace(transform=transform), workers, device, advance)
         found |= dict(zip(left, fresh, strict=True))
     return [found[place] for place in range(len(models))]
 
@@ -129,10 +130,6 @@ def _alike(models: Sequence[Embedder]) -> list[tuple[Preprocessing | None, list[
 
 def _times(number: int, advance: Callable[[int], None]) -> Callable[[int], None]:
     return lambda count: advance(number * count)
-
-
-def _prepared(part: Part) -> Callable[[Any], Labelled]:
-    return lambda transform: part.replace(transform=transform)
 
 
 def _counter(stage: str, total: int, show: Progress) -> Callable[[int], None]:

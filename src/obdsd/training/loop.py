@@ -200,7 +200,7 @@ class Loop:
         where = {"epoch": place.epoch, "step": place.step, "fault": fault, "indices": indices.tolist(), "lr": self.options.lr}
         self.folder.write(path.name, where)
         if "must be of unit length" in fault:  # the model's own rows, which it normalises: only zeros or NaN are not
-            fault = "the model's rows have no length of 1 any more, the training diverged"
+            fault = "the model's rows no longer have unit length, the training diverged"
         remedy = "; try a smaller lr" if "finite" in fault or "diverged" in fault else ""
         return InputError(
             f"epoch {place.epoch}, step {place.step}: {fault}; stopped before the update, the batch's items are in {path}{remedy}"
