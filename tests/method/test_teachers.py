@@ -122,10 +122,10 @@ def test_ema_is_the_running_average_of_weights_and_statistics():
     assert all(torch.equal(frozen[name], value) for name, value in teacher.model.state_dict().items())
 
 
-def test_a_frozen_teacher_never_changes():
+def test_a_frozen_teacher_never_changes_and_sees_transformed_inputs():
     model = network(0)
-    teacher = FrozenTeacher(model)
-    expected = copy.deepcopy(model).eval()(x)
+    teacher = FrozenTeacher(model, transform=lambda images: 2 * images)
+    expected = copy.deepcopy(model).eval()(2 * x)
     train_a_little(model)
     teacher.step(model)
     teacher.update(model)

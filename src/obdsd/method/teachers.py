@@ -177,13 +177,22 @@ class EMATeacher(_CopyTeacher):
 
 
 class FrozenTeacher(_CopyTeacher):
-    """A model that no longer learns teaches. It must give unit rows of the student's inputs.
+    """A model that no longer learns teaches. It must give unit rows.
 
     Args:
         model: The model that teaches; it is copied.
+        transform: Maps the student's inputs to what the model expects (another size, another normalisation).
     """
 
     steady = True
+
+    def __init__(self, model: nn.Module, transform: Callable[[Any], Any] | None = None) -> None:
+        super().__init__(model)
+        self.transform = transform
+
+    @torch.no_grad()
+    def forward(self, inputs: Any, indices: Int[Tensor, " b"] | None = None) -> TeacherBatch:
+        return super().forward(inputs if self.transform is None else self.transform(inputs), indices)
 
     @staticmethod
     def from_embeddings(embeddings: Float[Tensor, "n d"]) -> Teacher:
