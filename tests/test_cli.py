@@ -41,7 +41,7 @@ def test_help_is_instant(words):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=SOURCE, check=True)
     *found, seconds = done.stderr.split()
     assert found == ["0", "False", "False"]
-    assert float(seconds) < 0.5  # measured 0.08
+    assert float(seconds) < 0.3  # measured 0.08 to 0.11
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"], []], ids=["--help", "-h", "help", "nothing"])

@@ -91,7 +91,16 @@ def test_the_papers_numbers(kind):
 
 
 @pytest.mark.parametrize(
-    ("method", "weight"), [("psd", 100.0), ("obd-sd", 1.0), ("obd-sd-softmax", 1.0), ("mean-mix", 1.0), ("uniform-mix", 1.0)]
+    ("method", "weight"),
+    [
+        ("psd", 100.0),
+        ("psd-constant", 100.0),
+        ("psd-balanced", 100.0),
+        ("obd-sd", 1.0),
+        ("obd-sd-softmax", 1.0),
+        ("mean-mix", 1.0),
+        ("uniform-mix", 1.0),
+    ],
 )
 def test_what_does_well_on_embeddings(method, weight):
     options = preset(f"ms+{method}", "x.npz")

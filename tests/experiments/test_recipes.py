@@ -13,114 +13,7 @@ from obdsd.experiments.recipes import BENCHMARKS, TABLES
 from obdsd.experiments.reproduction import SCALES, Reproduction, find, options_of, records, reproduce, with_seed
 from obdsd.presets import preset
 from obdsd.training import Trainer
-
-MS, PAIRS, OBD = "multi-similarity", "pairwise", "batch-diffusion(omega=0.3)"
-EPOCH, BORN, FOUR, ONE = "previous-epoch", "born-again", "s2sd(feature_from=2)", "s2sd(widths=[2048], feature_from=2)"
-FEATURES = "s2sd(feature_weight=50.0, feature_from=2)"
-ALONE = ("none", None)
-
-# What each row must be: base loss; teacher, or the system whose heads teach; targets. Written by hand from the paper.
-EXPECTED = {
-    "strong-baselines": {
-        "margin": ("margin", *ALONE),
-        "margin+obd-sd": ("margin", EPOCH, OBD),
-        "r-margin": ("r-margin", *ALONE),
-        "r-margin+obd-sd": ("r-margin", EPOCH, OBD),
-        "ms": (MS, *ALONE),
-        "ms+obd-sd": (MS, EPOCH, OBD),
-    },
-    "sota": {name + d: (MS, EPOCH, OBD) for name in ("r50-128", "ibn-512", "r50-512") for d in ("", "+d")},
-    "elements": {
-        "ms": (MS, *ALONE),
-        "psd-constant": (MS, EPOCH, PAIRS),
-        "psd": (MS, EPOCH, PAIRS),
-        "obd-sd": (MS, EPOCH, OBD),
-        "obd-sd-softmax": (MS, EPOCH, "batch-diffusion(omega=0.3, form=softmax)"),
-        "mean-mix": (MS, EPOCH, "mean-mix(omega=0.3)"),
-        "uniform-mix": (MS, EPOCH, "uniform-mix(omega=0.3)"),
-        "flat": (MS, EPOCH, "pairwise(scale=0.7)"),
-        "ema": (MS, "ema", PAIRS),
-        "memory": (MS, "memory", PAIRS),
-    },
-    "sampling": {
-        f"margin-{drawn}{more}": (loss, *((EPOCH, OBD) if more else ALONE))
-        for drawn, loss in (
-            ("random", "margin(sampling=random)"),
-            ("semihard", "margin(sampling=semihard)"),
-            ("softhard", "margin(sampling=softhard)"),
-            ("distance", "margin"),
-        )
-        for more in ("", "+obd-sd")
-    },
-    "self-distillation": {
-        "ms": (MS, *ALONE),
-        "bar": (MS, BORN, PAIRS),
-        "psd": (MS, EPOCH, PAIRS),
-        "s2sd-msd": (MS, FOUR, PAIRS),
-        "obd-sd": (MS, EPOCH, OBD),
-    },
-    "obdp": {
-        "bar": (MS, BORN, PAIRS),
-        "bar+obdp": (MS, BORN, OBD),
-        "s2sd-msd": (MS, FOUR, PAIRS),
-        "s2sd-msd+obdp": (MS, FOUR, OBD),
-    },
-    "s2sd": {
-        "s2sd-dsd": (MS, ONE, PAIRS),
-        "s2sd-dsd+obdp": (MS, ONE, OBD),
-        "s2sd-msd": (MS, FOUR, PAIRS),
-        "s2sd-msd+obdp": (MS, FOUR, OBD),
-        "s2sd-msdf": (MS, FEATURES, PAIRS),
-        "s2sd-msdf+obdp": (MS, FEATURES, OBD),
-    },
-    "manifolds": {"ms": (MS, *ALONE), "global": (MS, EPOCH, "global-diffusion(omega=0.3, neighbours=5)"), "batch": (MS, EPOCH, OBD)},
-    "space": {"ms": (MS, *ALONE), "psd": (MS, EPOCH, PAIRS), "obd-sd": (MS, EPOCH, OBD)},
-    "noise": {f"{name}-{share}": (MS, *how) for share in (0.1, 0.2, 0.3, 0.4) for name, how in (("ms", ALONE), ("obd-sd", (EPOCH, OBD)))},
-    "omega": {
-        "psd": (MS, EPOCH, PAIRS),
-        **{f"omega-{w}": (MS, EPOCH, f"batch-diffusion(omega={w})") for w in (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)},
-    },
-    "lambda": {"ms": (MS, *ALONE), **{f"lambda-{w}": (MS, EPOCH, OBD) for w in (100, 500, 1000, 2000, 5000)}},
-    "proxies": {
-        loss + method: (loss, *how)
-        for loss in ("proxy-anchor", "proxy-nca", "soft-triple")
-        for method, how in (
-            ("", ALONE),
-            ("+psd", (EPOCH, PAIRS)),
-            ("+obd-sd", (EPOCH, OBD)),
-            ("+proxy-diffusion", (EPOCH, "proxy-diffusion(omega=0.3)")),
-        )
-    },
-    "self-supervised": {
-        "nt-xent": ("nt-xent", *ALONE),
-        "nt-xent+psd": ("nt-xent", EPOCH, PAIRS),
-        "nt-xent+obd-sd": ("nt-xent", EPOCH, OBD),
-    },
-}
-CONSTANT = ("psd-constant", "bar", "s2sd")  # rows whose weight does not grow with the epochs
-
-
-CLASSES = {  # what the parts are made of
-    "multi-similarity": "_MultiSimilarity",
-    "margin": "MarginLoss",
-    "r-margin": "MarginLoss",
-    "proxy-anchor": "ProxyAnchorLoss",
-    "proxy-nca": "ProxyNCALoss",
-    "soft-triple": "SoftTripleLoss",
-    "nt-xent": "NTXentLoss",
-    "none": "NoTeacher",
-    "previous-epoch": "PreviousEpochTeacher",
-    "born-again": "BornAgainTeacher",
-    "ema": "EMATeacher",
-    "memory": "MemoryTeacher",
-    "s2sd": "S2SDSystem",
-    "pairwise": "PairwiseTargets",
-    "batch-diffusion": "BatchDiffusion",
-    "global-diffusion": "GlobalDiffusion",
-    "proxy-diffusion": "ProxyDiffusion",
-    "mean-mix": "MeanMix",
-    "uniform-mix": "UniformMix",
-}
+from tests.experiments.rows_by_hand import BUILT, CONSTANT, EXPECTED
 
 
 def parts_of(options):
@@ -129,18 +22,23 @@ def parts_of(options):
 
 
 def built(system):
-    """The classes of loss, teacher or system, and targets."""
-    teacher = system if type(system).__name__ != "System" else system.teacher
-    objective = getattr(system.objective, "base", system.objective)  # of S2SD: the embedding's own
-    targets = None if type(teacher).__name__ == "NoTeacher" else type(system.distill.targets).__name__
-    return type(objective.loss).__name__, type(teacher).__name__, targets
+    """What a system was built of: loss and miner, teacher or heads, targets."""
+    heads = system.objective if type(system).__name__ == "S2SDSystem" else None
+    objective = system.objective if heads is None else heads.base
+    miner = getattr(objective.miner, "sampling", type(objective.miner).__name__)
+    loss = type(objective.loss).__name__ + ("" if objective.miner is None else f" with {miner}")
+    if heads is None:
+        teacher = type(system.teacher).__name__
+        return loss, teacher, None if teacher == "NoTeacher" else repr(system.distill.targets)
+    features = f", features at {heads.distill_features.weight:g}" if heads.distill_features.weight else ""
+    return loss, f"heads of {', '.join(map(str, heads.widths))}{features}", repr(heads.distill.targets)
 
 
-def check_parts(table, name, options, classes):
+def check_parts(table, name, options, made):
     """The run is what the row says: its parts, and what was built of them."""
     expected = EXPECTED[table][name]
     assert parts_of(options) == expected
-    assert classes == tuple(part and CLASSES[part.partition("(")[0]] for part in expected)
+    assert made == tuple(BUILT[part] for part in expected)
 
 
 def check_losses(table, name, losses):
@@ -175,10 +73,10 @@ def few_letters():
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
     """The runs of every table, by table and row: one step an epoch."""
-    out, found, classes, begin = tmp_path_factory.mktemp("tiny"), {}, {}, Trainer.begin
+    out, found, made, begin = tmp_path_factory.mktemp("tiny"), {}, {}, Trainer.begin
 
     def watched(trainer, *rest):
-        classes[trainer.options.out] = built(trainer.system)
+        made[trainer.options.out] = built(trainer.system)
         begin(trainer, *rest)
 
     data = few_letters()
@@ -200,7 +98,7 @@ def tiny(tmp_path_factory):
     for runs in found.values():
         for name, run in runs.items():
             folder = out / run["run"]
-            runs[name] = {**run, "losses": losses_of(folder), "classes": classes[str(folder)]}
+            runs[name] = {**run, "losses": losses_of(folder), "made": made[str(folder)]}
     return found
 
 
@@ -215,7 +113,7 @@ def test_no_row_is_missing():
 @pytest.mark.parametrize("table", TABLES)
 def test_each_row_is_its_system_and_differs_from_its_neighbours(tiny, table):
     for name, run in tiny[table].items():
-        check_parts(table, name, run["options"], run["classes"])
+        check_parts(table, name, run["options"], run["made"])
         check_losses(table, name, run["losses"])
     for one, other in itertools.pairwise(tiny[table].values()):
         check_neighbours(one, other)
@@ -244,9 +142,9 @@ def test_a_row_with_its_neighbours_teacher_or_targets_is_caught(tiny, table, nam
     assert mutants
     for options in mutants:
         with pytest.raises(AssertionError):
-            check_parts(table, name, options, run["classes"])
+            check_parts(table, name, options, run["made"])
     with pytest.raises(AssertionError):
-        check_parts(table, name, run["options"], other["classes"])
+        check_parts(table, name, run["options"], other["made"])
 
 
 def test_the_paper_scale_is_the_papers_settings():
