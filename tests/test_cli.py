@@ -11,7 +11,7 @@ import pytest
 import obdsd
 from obdsd import cli
 from obdsd.cli import info, parser
-from obdsd.errors import InputError
+from obdsd.errors import InputError, Terminated
 from obdsd.options import TrainOptions
 
 SOURCE = Path(obdsd.__file__).parents[1]
@@ -209,8 +209,10 @@ class Fails:
         (FileNotFoundError(2, "No such file or directory", "photos"), 2, "obdsd: photos: No such file or directory\n"),
         (ModuleNotFoundError(name="umap"), 2, 'obdsd: umap is not installed; pip install "obdsd[umap]" installs it\n'),
         (KeyboardInterrupt(), 130, "obdsd: interrupted\n"),
+        (Terminated(), 75, "obdsd: terminated\n"),
+        (Terminated("another process was lost"), 75, "obdsd: another process was lost\n"),
     ],
-    ids=["input", "file", "extra", "ctrl-c"],
+    ids=["input", "file", "extra", "ctrl-c", "sigterm", "lost process"],
 )
 def test_what_a_command_raises_becomes_an_exit_code(monkeypatch, capsys, error, code, printed):
     monkeypatch.setattr(info, "run", Fails(error))

@@ -172,6 +172,7 @@ def test_an_inactive_term_is_a_differentiable_zero_without_any_work(weight, prog
 
 
 def test_active_follows_weight_and_ramp():
+    assert not SelfDistillation(1.0).active(0.0)
     assert SelfDistillation(1.0).active(0.01)
     assert SelfDistillation(1.0, ramp="constant").active(0.0)
     assert not SelfDistillation(0.0, ramp="constant").active(1.0)
