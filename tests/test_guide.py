@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,7 @@ def test_every_block_and_every_command_runs(tmp_path, monkeypatch):
             exec(compile(block, str(GUIDE), "exec"), names)
             continue
         for command in block.splitlines():
-            words = command.split()
+            words = shlex.split(command)
             assert words[0] == "obdsd"
             result = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, env=environment, check=False)
             assert result.returncode == 0, f"{command}\n{result.stderr}"
@@ -41,4 +42,5 @@ def test_the_table_of_defaults_is_that_of_the_presets():
     for names, *numbers in rows:
         for kind in re.findall(r"`(.+?)`", names) or ["x.npz"]:
             found = preset("ms+obd-sd-softmax", kind + "x" * kind.endswith(":"))
-            assert [found.epochs, found.weight, found.omega, found.walk_temperature] == [float(number) for number in numbers], kind
+            walk = {"walk_temperature": 1.0, **found.targets.settings}
+            assert [found.epochs, found.weight, walk["omega"], walk["walk_temperature"]] == [float(number) for number in numbers], kind
