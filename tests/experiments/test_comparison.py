@@ -12,7 +12,7 @@ import pytest
 from obdsd.errors import InputError
 from obdsd.experiments import compare
 from obdsd.experiments.comparison import read_comparison
-from obdsd.experiments.statistics import Interval
+from obdsd.experiments.statistics import Interval, t_interval
 from obdsd.experiments.tables import caption, header, markdown, sentences, text_table, write_tables
 from obdsd.presets import preset
 from obdsd.training import train
@@ -50,6 +50,8 @@ def test_the_table_is_what_the_runs_say(finished):
     recalls = np.array([[result["scores"]["recall@1"] for result in side] for side in (ours, base)])
     assert line.means["recall@1"].mean == pytest.approx(recalls[0].mean())
     assert line.differences["recall@1"].mean == pytest.approx((recalls[0] - recalls[1]).mean())
+    densities = np.array([[result["train"]["density"] for result in side] for side in (ours, base)])  # of all seeds different
+    assert line.differences["density"] == pytest.approx(t_interval(densities[0] - densities[1]))
     assert line.over_classes.mean == pytest.approx((recalls[0] - recalls[1]).mean(), abs=1e-5)
     assert line.means["density"].mean == pytest.approx(np.mean([result["train"]["density"] for result in ours]))
     assert line.means["nmi"].mean == pytest.approx(np.mean([result["scores"]["nmi"] for result in ours]))

@@ -28,6 +28,8 @@ def test_the_bootstrap_over_classes_is_that_of_all_resamples():
     found = class_interval(differences, queries)
     assert found.mean == pytest.approx(np.average(differences, weights=queries))
     assert (found.low, found.high) == pytest.approx((min(means), max(means)))
+    inner = class_interval(differences, queries, coverage=0.6)
+    assert (inner.low, inner.high) == pytest.approx(np.quantile(means, [0.2, 0.8], method="inverted_cdf"))
     assert found == class_interval(differences, queries)
 
 
