@@ -20,7 +20,7 @@ def test_names_in_files_are_there():
     for name, file in (
         ("COMMANDS", "src/obdsd/cli/__init__.py"),
         ("TABLES", "src/obdsd/experiments/recipes.py"),
-        ("EXPECTED", "tests/experiments/test_recipes.py"),
+        ("EXPECTED", "tests/experiments/rows_by_hand.py"),
         ("_SAMPLERS", "src/obdsd/objectives/samplers.py"),
     ):
         assert f"`{name}`" in PAGE
