@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from obdsd.data import open_data
-from obdsd.data.images import ImageFiles, read_image
+from obdsd.data.items import ImageFiles, read_image
 from obdsd.data.transforms import evaluation_transform
 from obdsd.models import Embedder
 

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from obdsd.data.class_folders import class_folders
+from obdsd.data.folders import class_folders
 from tests.data.trees import refused, touch
 
 

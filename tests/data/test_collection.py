@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from obdsd.data.collection import collect, loader_workers
-from obdsd.data.images import ImageFiles
-from obdsd.data.items import Rows
+from obdsd.data.items import ImageFiles, Rows
 
 NAMES = ["ant", "bee", "cat", "dog", "eel", "fox"]
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from obdsd.data.images import ImageFiles, read_image
+from obdsd.data.items import ImageFiles, read_image
 from tests.data.trees import picture
 
 

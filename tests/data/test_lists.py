@@ -1,6 +1,6 @@
 import pytest
 
-from obdsd.data.lists import read_list
+from obdsd.data.benchmarks import read_list
 from tests.data.trees import refused
 
 

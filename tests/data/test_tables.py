@@ -2,7 +2,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from obdsd.data.tables import read_table
+from obdsd.data.manifests import read_table
 from obdsd.errors import InputError
 
 

@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader
 
 from obdsd.data.batches import ClassBatches, Draw
 from obdsd.data.collection import collect
-from obdsd.data.images import ImageFiles
+from obdsd.data.items import ImageFiles
 from obdsd.data.transforms import Augmented, evaluation_transform, training_transform
 from obdsd.preprocessing import Preprocessing
 from tests.data.trees import picture

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from obdsd import InputError
-from obdsd.data.images import read_image
+from obdsd.data.items import read_image
 from obdsd.data.transforms import evaluation_transform, training_transform
 from obdsd.models import Embedder, bn_inception, open_model
 from obdsd.models.bn_inception import BNInception

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from obdsd.data.class_folders import Classes
 from obdsd.data.collection import Collection, Part
-from obdsd.data.images import ImageFiles
+from obdsd.data.folders import Classes
+from obdsd.data.items import ImageFiles
 from obdsd.errors import InputError
 
 
@@ -36,6 +36,23 @@ def unknown_layout(name: str, base: Path, wanted: str) -> InputError:
 def some(names: Sequence[str], most: int = 5) -> str:
     """The first few of many names, for a message."""
     return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
+def read_list(path: Path, header: str, skip: int = 0) -> Iterator[list[str]]:
+    """The lines of a list after `skip` of them, each with the columns of the header."""
+    columns = len(header.split())
+    try:
+        lines = path.read_bytes().decode().split("\n")
+    except UnicodeDecodeError as damage:
+        raise InputError(f"{path}: is not UTF-8 at byte {damage.start}; save the list as UTF-8") from None
+    for number, line in enumerate(lines[skip:], start=skip + 1):
+        fields = line.split()
+        if fields and len(fields) != columns:
+            raise InputError(f"{path}: line {number} must have {columns} columns ({header}), not {len(fields)}; mend or replace the list")
+        if any(field.startswith("/") or ".." in field.split("/") for field in fields):
+            raise InputError(f"{path}: line {number} names a file outside of the folder, {line.strip()!r}; mend or replace the list")
+        if fields:
+            yield fields
 
 
 def halves(classes: Classes, number: Mapping[str, int], counts: Mapping[str, Count]) -> tuple[dict[str, Classes], list[str]]:

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from obdsd.data.benchmarks import Count, benchmark, halves, home, some, unknown_layout
-from obdsd.data.class_folders import Classes, merged_class_folders
-from obdsd.data.collection import Collection
-from obdsd.data.defaults import training_defaults
+from obdsd.data.collection import Collection, training_defaults
+from obdsd.data.folders import Classes, merged_class_folders
 from obdsd.errors import InputError
 
 COUNTS = {"train": Count(98, 8054), "test": Count(98, 8131)}

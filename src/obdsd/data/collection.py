@@ -6,15 +6,15 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from obdsd.data.images import ImageFiles
-from obdsd.data.items import Items, Rows
+from obdsd.data.items import ImageFiles, Items, Rows
 from obdsd.errors import InputError
 
+Load = TypeVar("Load", bound=Callable[..., Any])
 SPLITS = ("train", "val", "test", "query", "gallery")
 
 
@@ -214,6 +214,22 @@ def _split_by_class(name: str, labels: Sequence[str], seed: int, test_fraction: 
     tests = np.zeros(classes, dtype=bool)
     tests[np.random.default_rng(seed).permutation(classes)[:tested]] = True
     return ["test" if test else "train" for test in tests[numbers]]
+
+
+def training_defaults(**settings: Any) -> Callable[[Load], Load]:
+    """Give a data set the training settings that fit it. A preset takes them where the user gives none.
+
+    >>> @training_defaults(epochs=20)
+    ... def mine(path): ...
+    >>> mine.training_defaults
+    {'epochs': 20}
+    """
+
+    def mark(load: Load) -> Load:
+        load.training_defaults = settings  # type: ignore[attr-defined]
+        return load
+
+    return mark
 
 
 def loader_workers(asked: int | None, part: Part) -> int:

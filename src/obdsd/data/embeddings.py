@@ -15,10 +15,9 @@ import pyarrow.compute
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from obdsd.data.collection import Collection, Part, collect, numbered, split_parts
-from obdsd.data.defaults import training_defaults
+from obdsd.data.collection import Collection, Part, collect, numbered, split_parts, training_defaults
 from obdsd.data.items import Rows
-from obdsd.data.tables import read_table
+from obdsd.data.manifests import read_table
 from obdsd.errors import InputError
 from obdsd.files import replacing
 

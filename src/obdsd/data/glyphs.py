@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-from obdsd.data.collection import Collection, Part
-from obdsd.data.defaults import training_defaults
+from obdsd.data.collection import Collection, Part, training_defaults
 from obdsd.errors import InputError
 from obdsd.files import replacing
 

@@ -6,9 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
 from obdsd.data.collection import Collection, collect, numbered
-from obdsd.data.images import Box, ImageFiles
-from obdsd.data.tables import read_table
+from obdsd.data.items import Box, ImageFiles
 from obdsd.errors import InputError
 
 BOX = ("x1", "y1", "x2", "y2")
@@ -35,6 +38,23 @@ def manifest(path: Path, seed: int = 0, test_fraction: float = 0.5) -> Collectio
     groups = numbered(columns["group"])[1] if "group" in columns else None
     labels = [str(label) for label in columns["label"]]
     return collect(str(path), items, labels, _splits(path, columns), groups=groups, seed=seed, test_fraction=test_fraction)
+
+
+def read_table(path: Path) -> pa.Table:
+    """A CSV file with text columns, or a Parquet file."""
+    try:
+        if path.suffix.lower() == ".parquet":
+            return pa.parquet.read_table(path)
+        layout = pa.csv.ParseOptions(newlines_in_values=True)
+        names = pa.csv.read_csv(path, parse_options=layout).column_names
+        as_text = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
+        return pa.csv.read_csv(path, convert_options=as_text, parse_options=layout)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (pa.ArrowException, OSError, UnicodeError) as fault:
+        raise InputError(
+            f"{path}: cannot be read as a table ({' '.join(str(fault).split())[:200]}); expected UTF-8 CSV or Parquet"
+        ) from fault
 
 
 def _inside(manifest: Path, row: int, name: str) -> str:
