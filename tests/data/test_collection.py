@@ -119,7 +119,7 @@ BAD = [
     (lambda: collect("zoo", Rows(np.zeros((0, 2), np.float32)), []), "zoo: holds no items; check the path"),
     (lambda: made(splits=["train"] * 10 + ["test"] * 8), r"zoo: train and test share 1 classes \(dog\); split by class"),
     (lambda: made(splits=["train"] * 6 + ["val"] * 4 + ["test"] * 8), r"zoo: val and test share 1 classes \(dog\); split by class"),
-    (lambda: made(splits=["train"] * 6 + ["val"] * 4 + (["query"] * 4 + ["gallery"] * 4)), "zoo: val and gallery share 1 classes"),
+    (lambda: made(splits=["train"] * 6 + ["val"] * 4 + (["query"] * 4 + ["gallery"] * 4)), "zoo: val and query share 1 classes"),
     (lambda: made(splits=["train"] * 3 + ["test"] * 15), "zoo: train has one class only \\('ant'\\)"),
     (lambda: made(per_class=1), "zoo: no training class has 2 items"),
     (lambda: made(splits=["train"] * 9 + ["trian"] * 9), "zoo: split='trian' is unknown; use one of train, val, test"),

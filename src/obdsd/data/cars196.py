@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from obdsd.data.benchmarks import Count, benchmark, halves, home, some, unknown_layout
-from obdsd.data.collection import Collection, training_defaults
+from obdsd.data.benchmarks import Count, benchmark, halves, home, unknown_layout
+from obdsd.data.collection import Collection, some, training_defaults
 from obdsd.data.folders import Classes, merged_class_folders
 from obdsd.errors import InputError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from obdsd.data.benchmarks import Count, benchmark, halves, home, read_list, some, unknown_layout
-from obdsd.data.collection import Collection, training_defaults
+from obdsd.data.benchmarks import Count, benchmark, halves, home, read_list, unknown_layout
+from obdsd.data.collection import Collection, some, training_defaults
 from obdsd.data.folders import Classes, merged_class_folders
 from obdsd.errors import InputError
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-from obdsd.data.collection import Collection, Part, training_defaults
+from obdsd.data.collection import Collection, split_parts, training_defaults
 from obdsd.errors import InputError
 from obdsd.files import replacing
 
@@ -68,13 +68,9 @@ def glyphs(cache: Path | None = None) -> Collection:
     number = itertools.cycle(range(INSTANCES))
     names = [f"{_code(letter)}/{face}-{i:02d}" for letter, face, i in zip(letters, rendered["faces"], number, strict=False)]
     items = GlyphImages(rendered["pixels"], names)
-    parts = {}
-    for part, scripts in SCRIPTS.items():
-        positions = np.array([i for i, letter in enumerate(letters) if _script(letter) in scripts], dtype=np.int64)
-        classes = list(dict.fromkeys(letters[i] for i in positions))
-        labels = np.array([classes.index(letters[i]) for i in positions], dtype=np.int64)
-        parts[part] = Part(items, positions, labels, tuple(f"{_code(c)} {unicodedata.name(c)}" for c in classes))
-    return Collection("glyphs", parts)
+    labels = [f"{_code(letter)} {unicodedata.name(letter)}" for letter in letters]
+    splits = ["train" if _script(letter) in SCRIPTS["train"] else "test" for letter in letters]
+    return Collection("glyphs", split_parts("glyphs", items, labels, splits, as_listed=True))
 
 
 def _code(letter: str) -> str:
