@@ -73,6 +73,17 @@ def test_query_and_gallery_with_groups_need_no_training_part(obdsd, tmp_path):
     assert "NMI" not in printed
 
 
+def test_query_and_gallery_count_more_than_test_for_every_command(obdsd, tmp_path):
+    rows, labels = np.concatenate([ROWS, -ROWS]), np.concatenate([LABELS, np.char.upper(LABELS)])
+    split = ["train"] * 30 + ["test", "query", "gallery"] * 10
+    np.savez(tmp_path / "x.npz", x=rows, y=labels, split=split)
+    run = ["--out", tmp_path / "run", "--no-report", "--device", "cpu", "--epochs", "1", "--batch-size", "12", "--dim", "5"]
+    assert obdsd("train", tmp_path / "x.npz", *run)[0] == 0
+    printed = obdsd("evaluate", tmp_path / "run", tmp_path / "x.npz", "--out", tmp_path / "s.json")[1]
+    assert "gallery of 10 items and query of 10 items" in printed
+    assert scores(tmp_path / "s.json") == pytest.approx(scores(tmp_path / "run" / "result.json"))
+
+
 def test_lone_queries_and_unused_directions_are_told(obdsd, tmp_path):
     rows = np.concatenate([ROWS, np.ones((1, 6))])
     rows[:, 5] = 0
@@ -159,7 +170,7 @@ BAD_FILES = [
     (npz(x=changed(3, np.nan), y=LABELS), "1 vectors have NaN or infinite entries, the first in row 3; remove or recompute them"),
     (npz(x=changed(3, 0), y=LABELS, split=SPLIT), "1 vectors hold only zeros, the first in row 3; remove or recompute them"),
     (npz(x=ROWS, y=LABELS, names=NAMES), "test holds '0.jpg' 2 times; an item that repeats finds itself, keep one"),
-    (npz(x=ROWS, y=LABELS, split=["train"] * 30), "part=test is not there; it has train, choose one with --part"),
+    (npz(x=ROWS, y=LABELS, split=["train"] * 30), "part=test is not there; it has train, choose one of these or split otherwise"),
     (npz(x=ROWS, y=LABELS, split=["query"] * 30), "part=test is not there; it has query, choose"),
     (npz(x=ROWS, y=LABELS, split=["tset"] * 30), "split='tset' is unknown; use one of train, val, test"),
     (lambda folder: folder / "gone.npz", "gone.npz: no such file"),
@@ -173,7 +184,7 @@ def test_files_that_cannot_be_scored_are_refused(refused, tmp_path, write, messa
 
 def test_no_class_with_a_pair_is_refused(refused, tmp_path):
     np.savez(tmp_path / "x.npz", x=ROWS[::5], y=LABELS[::5])
-    assert "no query has another row of its class to find" in refused("evaluate", tmp_path / "x.npz", "--ks", "1")
+    assert "no query has another item of its class to find" in refused("evaluate", tmp_path / "x.npz", "--ks", "1")
 
 
 def test_a_name_may_be_in_two_parts(obdsd, tmp_path):
@@ -198,8 +209,8 @@ ARGUMENTS = [
     (["rows.npz", "--ks", "1,x"], "ks=x must be a whole number"),
     (["rows.npz", "--ks", "0"], "ks=0 must be 1 or more"),
     (["rows.npz", "--ks", ","], "ks= must hold a number; try 1,2,4,8"),
-    (["rows.npz", "--ks", "30"], "ks=30 is more than the 29 items of rows.npz that can be found; ask for fewer with --ks"),
-    (["tiny", "manifest:list.csv", "--ks", "13"], "ks=13 is more than the 12 items of manifest:list.csv that can be found"),
+    (["rows.npz", "--ks", "30"], "ks=30 is more than the 29 items of test that can be found; ask for fewer"),
+    (["tiny", "manifest:list.csv", "--ks", "13"], "ks=13 is more than the 12 items of gallery that can be found"),
     (["rows.npz", "--seed", "2147483648"], "seed=2147483648 must be from 0 to less than 2147483647"),
     (["rows.npz", "--restarts", "0"], "restarts=0 must be 1 or more"),
     (["rows.npz", "--out", "s.npz"], "out='s.npz' must end in .json; rename it"),
