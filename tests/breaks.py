@@ -71,7 +71,7 @@ BREAKS = [
      "evaluation/test_evaluate.py::test_hand_numbers_on_a_circle", "MAP@R divides by R, not by the rank"),
     ("evaluation/geometry.py", "singular_values(embeddings)[skip:]", "singular_values(embeddings)",
      "evaluation/test_geometry.py::test_spectral_decay_of_the_oracle", "spectral decay skips nothing"),
-    ("evaluation/retrieval.py", "own if query is None else np.full(len(query.embeddings), -1)", "np.full(len(asked.embeddings), -1)",
+    ("evaluation/retrieval.py", "groups if query is None else np.full(len(query.embeddings), -1)", "np.full(len(asked.embeddings), -1)",
      "evaluation/test_evaluate.py::test_a_row_never_finds_itself_but_finds_its_copies", "a query finds itself"),
     ("evaluation/scores.py", "counted.append(ranking.relevant > 0)", "counted.append(ranking.relevant >= 0)",
      "evaluation/test_evaluate.py::test_a_query_with_nothing_to_find_does_not_count", "a query with nothing to find counts"),
