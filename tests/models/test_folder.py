@@ -102,7 +102,7 @@ BAD = {
     "features": (4, "features=4 goes with backbone=features; give both or neither"),
     "preprocessing": (None, "preprocessing=None must be given for images only"),
     "preprocessing.size": (0, "preprocessing.size=0 must be a whole number"),
-    "preprocessing.mean": ([0.5, 0.5], r"preprocessing.mean=\[0.5, 0.5\] must be three numbers; give one a channel"),
+    "preprocessing.mean": ([0.5, 0.5], r"preprocessing.mean=\(0.5, 0.5\) must be three numbers; give one a channel"),
     "preprocessing.std": ([0.5, 0.5, 0], "preprocessing.std=0 must be a positive number"),
     "preprocessing.range": (float("nan"), "preprocessing.range=nan must be a positive number"),
     "preprocessing.channels": ("grey", "preprocessing.channels='grey' is no choice; use rgb or bgr"),
