@@ -91,7 +91,7 @@ BREAKS = [
     ("data/transforms.py", "seed_of(self.seed, draw.epoch, draw.batch, draw.position)", "seed_of(self.seed, draw.batch, draw.position)",
      "data/test_transforms.py::test_each_place_has_its_own_randomness", "every epoch crops alike"),
     ("data/items.py", 'f"{path}: cannot be read as an image', 'f"cannot be read as an image',
-     "data/test_images.py::test_what_cannot_be_read_is_named", "a damaged file is not named"),
+     "data/test_items.py::test_what_cannot_be_read_is_named", "a damaged file is not named"),
     ("data/collection.py", "        digest.update(self.labels.tobytes())\n", "",
      "data/test_collection.py::test_a_fingerprint_changes_with_names_labels_order_and_contents", "other labels pass for the same data"),
 
