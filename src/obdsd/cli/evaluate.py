@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,9 +16,6 @@ from obdsd.files import check_place, write_json
 from obdsd.options import LARGEST, as_dict, option
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from obdsd.data import Part
     from obdsd.evaluation import Scores
 
@@ -44,6 +42,7 @@ class Options(ModelOptions):
 
 
 def run(options: Options) -> None:
+    from obdsd.data import Part
     from obdsd.data.check import check_scorable
     from obdsd.evaluation import Points, evaluate
     from obdsd.terminal import stages
@@ -52,7 +51,11 @@ def run(options: Options) -> None:
     if out is not None:
         check_place(out)
     source = options.data or options.model
-    parts, rows_of = _open_file(options) if options.data is None else _open_model(options.data, options)
+    if options.data is None:
+        parts, rows_of = _parts_of_file(options), Part.matrix
+    else:
+        embedder, collection = open_both(options.model, options.data, options)
+        parts, rows_of = collection.parts, partial(embed_part, embedder, options=options)
     chosen = check_scorable(source, parts, options.part, options.ks)
     gallery, *query = (Points(rows_of(part), part.classes, part.groups) for part in chosen.values())
     with stages() as progress:
@@ -78,12 +81,8 @@ def run(options: Options) -> None:
         write_json(out, record | _by_class(scores))
 
 
-Parts = Mapping[str, "Part"]
-RowsOf = Callable[["Part"], "NDArray[np.float32]"]
-
-
-def _open_file(options: Options) -> tuple[Parts, RowsOf]:
-    """The rows of an embeddings file as they are."""
+def _parts_of_file(options: Options) -> Mapping[str, Part]:
+    """The parts of an embeddings file as they are."""
     from obdsd.data.embeddings import SUFFIXES, parts_as_given
 
     path = Path(options.model.removeprefix("embeddings:")).expanduser()
@@ -91,15 +90,9 @@ def _open_file(options: Options) -> tuple[Parts, RowsOf]:
         raise InputError(f"data must be given with model={options.model!r}; only an embeddings file ({', '.join(SUFFIXES)}) stands alone")
     for each in fields(ModelOptions):
         if getattr(options, each.name) != each.default:
-            raise InputError(
-                f"{each.name}={getattr(options, each.name)} is for a model and its data; leave it out for an embeddings file alone"
-            )
-    return parts_as_given(path), lambda part: part.matrix()
-
-
-def _open_model(data: str, options: Options) -> tuple[Parts, RowsOf]:
-    embedder, collection = open_both(options.model, data, options)
-    return collection.parts, lambda part: embed_part(embedder, part, options)
+            given = f"{each.name}={getattr(options, each.name)}"
+            raise InputError(f"{given} is for a model and its data; leave it out for an embeddings file alone")
+    return parts_as_given(path)
 
 
 def _table(scores: Scores) -> list[str]:

@@ -23,15 +23,13 @@ def folder(path: Path, seed: int = 0, test_fraction: float = 0.5) -> Collection:
     if not path.is_dir():
         raise InputError(f"{path}: no such folder; give one that holds a folder for each class")
     given = [split for split in SPLITS if (path / split).is_dir()]
-    if "train" in given and len(given) > 1:
-        rows = [(f"{split}/{image}", c, split) for split in given for c, images in class_folders(path / split).items() for image in images]
-        images, labels, splits = zip(*rows, strict=True) if rows else ((), (), ())
-        return collect(str(path), ImageFiles(path, images), labels, splits)
-    found = [(image, c) for c, images in class_folders(path).items() for image in images]
-    if not found:
+    is_split = "train" in given and len(given) > 1
+    found = {split: class_folders(path / split) for split in (given if is_split else [""])}
+    rows = [(os.path.join(split, image), c, split) for split, classes in found.items() for c, images in classes.items() for image in images]
+    if not rows:
         raise InputError(f"{path}: no class folder with images; expected {path}/<class>/<image>")
-    images, labels = zip(*found, strict=True)
-    return collect(str(path), ImageFiles(path, images), labels, seed=seed, test_fraction=test_fraction)
+    images, labels, splits = zip(*rows, strict=True)
+    return collect(str(path), ImageFiles(path, images), labels, splits if is_split else None, seed=seed, test_fraction=test_fraction)
 
 
 def class_folders(root: Path) -> Classes:

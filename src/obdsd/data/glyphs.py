@@ -63,7 +63,11 @@ def glyphs(cache: Path | None = None) -> Collection:
     rendered = _load(file)
     if rendered is None:
         rendered = _render()
-        _store(file, rendered)
+        try:
+            with replacing(file) as archive:  # whole or not at all, also for a process that reads it now
+                np.savez(archive, **rendered)  # type: ignore[arg-type]
+        except InputError as problem:
+            warnings.warn(f"glyphs are rendered anew each time: {problem}", stacklevel=2)
     letters = [chr(code) for code in rendered["codes"]]
     number = itertools.cycle(range(INSTANCES))
     names = [f"{_code(letter)}/{face}-{i:02d}" for letter, face, i in zip(letters, rendered["faces"], number, strict=False)]
@@ -91,14 +95,6 @@ def _load(file: Path) -> dict[str, NDArray[Any]] | None:
             return {key: stored[key] for key in ("pixels", "codes", "faces")}
     except (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile):  # what a damaged archive is known to raise
         return None
-
-
-def _store(file: Path, rendered: Mapping[str, NDArray[Any]]) -> None:
-    try:
-        with replacing(file) as archive:  # whole or not at all, also for a process that reads it now
-            np.savez(archive, pixels=rendered["pixels"], codes=rendered["codes"], faces=rendered["faces"])
-    except InputError as problem:
-        warnings.warn(f"glyphs are rendered anew each time: {problem}", stacklevel=3)
 
 
 def _render() -> dict[str, NDArray[Any]]:
@@ -154,6 +150,7 @@ def _choose(faces: Mapping[str, set[str]]) -> list[str]:
     A letter that looks like one chosen before it, on either side, is left out.
     """
     font = _font(_COMMON)
+    common = sorted(faces[_COMMON], key=lambda c: (-sum(c in known for known in faces.values()), c))
     chosen: dict[str, NDArray[np.float32]] = {}
 
     def is_new(letter: str) -> bool:
@@ -161,7 +158,7 @@ def _choose(faces: Mapping[str, set[str]]) -> list[str]:
 
     for part, scripts in SCRIPTS.items():
         most = len(chosen) + CLASSES[part]
-        queues = deque(iter(_by_faces(script, faces)) for script in scripts)
+        queues = deque(iter([c for c in common if _script(c) == script]) for script in scripts)
         while queues and len(chosen) < most:
             queue = queues.popleft()
             letter = next(filter(is_new, queue), None)
@@ -169,11 +166,6 @@ def _choose(faces: Mapping[str, set[str]]) -> list[str]:
                 chosen[letter] = _shape(letter, font)
                 queues.append(queue)
     return list(chosen)
-
-
-def _by_faces(script: str, faces: Mapping[str, set[str]]) -> list[str]:
-    letters = [c for c in faces[_COMMON] if _script(c) == script]
-    return sorted(letters, key=lambda c: (-sum(c in known for known in faces.values()), c))
 
 
 def _shape(letter: str, font: ImageFont.FreeTypeFont) -> NDArray[np.float32]:

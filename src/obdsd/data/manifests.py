@@ -87,15 +87,14 @@ def _boxes(path: Path, columns: dict[str, list[Any]]) -> list[Box | None] | None
 
 
 def _splits(path: Path, columns: dict[str, list[Any]]) -> list[str] | None:
-    if "is_query" not in columns and "is_gallery" not in columns:
-        return [str(split) for split in columns["split"]] if "split" in columns else None
     rows = len(columns["path"])
+    splits = [str(split) for split in columns.get("split", ["train"] * rows)]
     asks, is_asked = (_flags(path, name, columns.get(name, [False] * rows)) for name in ("is_query", "is_gallery"))
-    if any(a and b for a, b in zip(asks, is_asked, strict=True)):
-        row = next(row for row in range(rows) if asks[row] and is_asked[row])
-        raise InputError(f"{path}: row {row + 1} is both query and gallery; where each is both, use split=test")
-    given = [str(split) for split in columns["split"]] if "split" in columns else ["train"] * rows
-    return ["query" if asks[row] else "gallery" if is_asked[row] else given[row] for row in range(rows)]
+    for row in range(rows):
+        if asks[row] and is_asked[row]:
+            raise InputError(f"{path}: row {row + 1} is both query and gallery; where each is both, use split=test")
+        splits[row] = "query" if asks[row] else "gallery" if is_asked[row] else splits[row]
+    return splits if columns.keys() & {"split", "is_query", "is_gallery"} else None
 
 
 def _flags(path: Path, name: str, values: list[Any]) -> list[bool]:
