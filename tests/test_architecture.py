@@ -15,7 +15,7 @@ SOURCE = Path(obdsd.__file__).parent
 LIGHT = {
     "errors": set(),
     "seeds": set(),
-    "preprocessing": set(),
+    "preprocessing": {"errors"},
     "processes": set(),
     "spec": {"errors"},
     "convert": {"errors"},

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from obdsd.errors import InputError
+
+LARGEST_IMAGE = 4096  # a typing error must not allocate a terabyte
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,3 +33,31 @@ class Preprocessing:
     channels: Literal["rgb", "bgr"] = "rgb"
     range: float = 1.0
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+
+    def __post_init__(self) -> None:
+        for name in ("size", "resize"):
+            check_length(f"preprocessing.{name}", getattr(self, name), LARGEST_IMAGE)
+        check_choice("preprocessing.channels", self.channels, ("rgb", "bgr"))
+        check_choice("preprocessing.interpolation", self.interpolation, ("bilinear", "bicubic"))
+        for name in ("mean", "std"):
+            numbers = getattr(self, name)
+            if not isinstance(numbers, tuple) or len(numbers) != 3:
+                raise InputError(f"preprocessing.{name}={reprlib.repr(numbers)} must be three numbers; give one a channel")
+            for number in numbers:
+                _check_number(f"preprocessing.{name}", number, positive=name == "std")
+        _check_number("preprocessing.range", self.range, positive=True)
+
+
+def check_choice(field: str, value: object, choices: Sequence[str]) -> None:
+    if not isinstance(value, str) or value not in choices:
+        raise InputError(f"{field}={reprlib.repr(value)} is no choice; use {' or '.join(choices)}")
+
+
+def check_length(field: str, value: object, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise InputError(f"{field}={reprlib.repr(value)} must be a whole number in 1..{most}; try a power of two")
+
+
+def _check_number(field: str, value: object, positive: bool) -> None:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not (1e-6 if positive else -1e6) <= value <= 1e6:
+        raise InputError(f"{field}={reprlib.repr(value)} must be a {'positive ' if positive else ''}number; mend it")

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 import torch
-from PIL import Image
 
 from obdsd.data import open_data
-from obdsd.data.images import ImageFiles, read_image
+from obdsd.data.items import read_image
 from obdsd.data.transforms import evaluation_transform
 from obdsd.models import Embedder
+from tests.data.trees import picture
 
 
 def read(path):
@@ -38,21 +38,17 @@ def test_order_names_labels_and_groups_are_those_of_the_data(obdsd, made, tmp_pa
     assert printed.startswith(f"{out}: 40 rows of length 8, ")
     assert printed.endswith(" images/s\n")
     columns, rows = read(out), listed(made)
-    assert list(columns["names"]) == [row["path"] for row in rows]
-    assert list(columns["labels"]) == [row["label"] for row in rows]
-    assert list(columns["split"]) == [row["split"] for row in rows]
-    assert [f"camera {group}" for group in columns["group"]] == [row["group"] for row in rows]
+    columns["group"] = [f"camera {group}" for group in columns["group"]]
+    for column, field in (("names", "path"), ("labels", "label"), ("split", "split"), ("group", "group")):
+        assert list(columns[column]) == [row[field] for row in rows]
     embedder = Embedder.load(made / "tiny")
     prepare = evaluation_transform(embedder.preprocessing)
     with torch.inference_mode():
         one_by_one = torch.cat([embedder(prepare(read_image(made / row["path"]))[None]) for row in rows])
     np.testing.assert_allclose(columns["embeddings"], one_by_one.numpy(), atol=1e-6)
     assert {part: len(items) for part, items in open_data(str(out)).parts.items()} == {"train": 16, "query": 12, "gallery": 12}
-
-
-def test_one_part(obdsd, made, tmp_path):
-    assert obdsd("embed", "tiny", "manifest:list.csv", "--part", "gallery", "--out", tmp_path / "x.npz")[0] == 0
-    assert list(read(tmp_path / "x.npz")["names"]) == [row["path"] for row in listed(made) if row["split"] == "gallery"]
+    assert obdsd("embed", "tiny", "manifest:list.csv", "--part", "gallery", "--out", out)[0] == 0
+    assert list(read(out)["names"]) == [row["path"] for row in rows if row["split"] == "gallery"]
 
 
 def test_rows_are_embedded_too_and_have_no_group_if_they_had_none(obdsd, made, tmp_path):
@@ -76,10 +72,9 @@ def test_a_full_disk_leaves_the_old_file_whole(refused, full_disk, tmp_path, nam
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_unreadable_image_is_one_line_from_any_process(refused, tmp_path, workers):
-    for name in "abcd":
-        (tmp_path / name).mkdir()
-        for i in range(2):
-            Image.new("RGB", (32, 32)).save(tmp_path / name / f"{i}.png")
+    for name in (f"{c}/{i}.png" for c in "abcd" for i in range(2)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        picture().save(tmp_path / name)
     (tmp_path / "c" / "1.png").write_bytes(b"no image")
     line = refused("embed", "tiny", f"folder:{tmp_path}", "--out", tmp_path / "x.npz", "--workers", workers)
     assert line.startswith(f"{tmp_path / 'c' / '1.png'}: ")
@@ -90,6 +85,7 @@ REFUSED = [
     (["--out", "x.csv"], "out='x.csv' must end in .parquet or .npz; rename it"),
     ([], "out must be given: obdsd embed MODEL DATA --out TEXT [options]"),
     (["--out", "list.csv/x.npz"], "list.csv/x.npz: cannot be written ("),
+    (["--out", "tiny/folder.npz"], "tiny/folder.npz: cannot be written (it is a folder); choose another place"),
     (["--out", "."], "out='.' must end in"),
     (["--out", "x.npz", "--batch-size", "0"], "batch_size=0 must be 1 or more"),
     (["--out", "x.npz", "--workers", "-1"], "workers=-1 must be 0 or more"),
@@ -101,15 +97,6 @@ REFUSED = [
 
 @pytest.mark.parametrize(("arguments", "line"), REFUSED, ids=[line[:30] for _, line in REFUSED])
 def test_mistakes_are_named_before_any_work(refused, made, arguments, line):
+    (made / "tiny" / "folder.npz").mkdir(exist_ok=True)
     assert refused("embed", "tiny", "manifest:list.csv", *arguments).startswith(line)
     assert not (made / "x.npz").exists()
-
-
-def test_a_folder_in_the_place_of_the_file_is_refused(refused, tmp_path):
-    (tmp_path / "x.npz").mkdir()
-    assert refused("embed", "tiny", "glyphs", "--out", tmp_path / "x.npz").endswith("(it is a folder); choose another place")
-
-
-def test_crops_of_one_image_have_names_of_their_own(tmp_path):
-    items = ImageFiles(tmp_path, ["a.png", "a.png", "b.png"], [(0, 0, 4, 4), (4, 0, 8, 4), (0, 0, 4, 4)])
-    assert [items.name(i) for i in range(3)] == ["a.png (0, 0, 4, 4)", "a.png (4, 0, 8, 4)", "b.png"]

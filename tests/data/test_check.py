@@ -3,51 +3,80 @@ import pytest
 from PIL import Image
 
 from obdsd.data import open_data
-from obdsd.data.check import PartSummary, check
+from obdsd.data.check import check, check_scorable, scored_parts
+from obdsd.data.collection import split_parts
+from obdsd.data.items import Rows
+from tests.data.trees import picture, refused
 
 
 @pytest.fixture
 def photos(tmp_path):
-    random = np.random.default_rng(0)
-    for split, classes in (("train", "abc"), ("test", "de")):
-        for c in classes:
-            for i in range(3 if c != "c" else 1):
-                (tmp_path / split / c).mkdir(parents=True, exist_ok=True)
-                Image.fromarray(random.integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(tmp_path / split / c / f"{i}.png")
+    for number, name in enumerate(["train/a/0", "train/a/1", "train/b/0", "train/b/1", "train/c/0", "test/d/0", "test/d/1", "test/e/0"]):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        picture(number).save(tmp_path / f"{name}.png")
     return tmp_path
 
 
-def test_a_good_collection_has_no_findings(photos):
-    findings = check(open_data(f"folder:{photos}"))
-    assert (findings.unreadable, findings.crossing) == ([], [])
-    assert findings.parts == [PartSummary("train", 3, 7, 1), PartSummary("test", 2, 6, 0)]
-
-
 def test_damage_and_copies_across_the_line_are_named(photos):
+    counted = []
+    assert check(open_data(f"folder:{photos}"), counted.append) == []
+    assert sum(counted) == 8
+    (photos / "train/a/again.png").write_bytes((photos / "train/a/1.png").read_bytes())  # inside training copies are no matter
     (photos / "train/a/0.png").write_bytes((photos / "train/a/0.png").read_bytes()[:900])
     with Image.open(photos / "train/b/1.png") as image:  # the same pixels in another file format
         image.save(photos / "test/d/copy.bmp")
-    findings = check(open_data(f"folder:{photos}"))
-    assert len(findings.unreadable) == 1
-    assert "train/a/0.png: cannot be read as an image" in findings.unreadable[0]
-    assert findings.crossing == [("train/train/b/1.png", "test/test/d/copy.bmp")]
-    assert findings.parts == [PartSummary("train", 3, 7, 1), PartSummary("test", 2, 7, 0)]
-
-
-def test_copies_inside_training_are_no_matter(photos):
-    (photos / "train/a/again.png").write_bytes((photos / "train/a/1.png").read_bytes())
-    assert not check(open_data(f"folder:{photos}")).crossing
+    unreadable, crossing = check(open_data(f"folder:{photos}"))
+    assert unreadable.startswith(f"unreadable: {photos}/train/a/0.png: cannot be read as an image")
+    assert crossing == "same content in training and test: train/train/b/1.png = test/test/d/copy.bmp"
 
 
 def test_embeddings_are_checked_too(tmp_path):
     rows = np.arange(24, dtype=np.float32).reshape(12, 2)
     rows[11] = rows[0]
-    split = ["train"] * 6 + ["test"] * 6
-    np.savez(tmp_path / "x.npz", x=rows, y=np.repeat(np.arange(6), 2), split=split)
-    assert check(open_data(str(tmp_path / "x.npz"))).crossing == [("train/row 0", "test/row 11")]
+    for split, problem in (("test", "same content in training and test: train/row 0 = test/row 11"), ("val", "cannot be scored: ")):
+        np.savez(tmp_path / "x.npz", x=rows, y=np.repeat(np.arange(6), 2), split=["train"] * 6 + [split] * 6)
+        assert [found.startswith(problem) for found in check(open_data(str(tmp_path / "x.npz")))] == [True]
 
 
-def test_progress_counts_every_item(photos):
-    counted = []
-    check(open_data(f"folder:{photos}"), counted.append)
-    assert sum(counted) == 13
+def parts(splits, labels, groups=None, names=None):
+    """A letter for the split of each item, and one for its class."""
+    split_of = {"r": "train", "v": "val", "t": "test", "q": "query", "g": "gallery"}
+    rows = Rows(np.zeros((len(splits), 2), np.float32), None if names is None else np.array(list(names)))
+    return split_parts("zoo", rows, list(labels), [split_of[s] for s in splits], None if groups is None else np.array(groups))
+
+
+def test_query_and_gallery_are_scored_where_the_data_have_both():
+    assert list(scored_parts("zoo", parts("ttqg", "aaaa"))) == ["gallery", "query"]
+    assert list(scored_parts("zoo", parts("ttq", "aaa"))) == ["test"]
+    assert list(scored_parts("zoo", parts("vtqg", "aaaa"), "val")) == ["val"]
+
+
+SCORABLE = [("tttt", "aabc"), ("qgg", "aab", None, "xxy"), ("ttt", "aab", [0, 1, 0]), ("qqgg", "aaab", [0, 0, 1, 0])]
+NOT = [
+    (parts("ttt", "aaa"), "zoo: test: there is one class only ('a'); retrieval needs 2 or more to tell apart"),
+    (parts("ttt", "abc"), "zoo: test: no query has another item of its class to find; give classes of 2 items or more"),
+    (parts("ttt", "aab", [0, 0, 1]), "zoo: test: no query has another item"),
+    (parts("qqg", "aab"), "zoo: gallery and query: no query has another item"),
+    (parts("qgg", "aab", [0, 0, 1]), "zoo: gallery and query: no query has another item"),
+    (parts("tttt", "aabb", names="xyzx"), "zoo: test holds 'x' 2 times; an item that repeats finds itself, keep one"),
+    (parts("rrq", "aab"), "zoo: part=test is not there; it has train, query, choose one of these or split otherwise"),
+]
+
+
+@pytest.mark.parametrize("table", SCORABLE)
+def test_what_can_be_scored(table):
+    made = parts(*table)
+    assert check_scorable("zoo", made) == scored_parts("zoo", made)
+
+
+@pytest.mark.parametrize(("made", "message"), NOT)
+def test_what_cannot_be_scored_is_refused(made, message):
+    with refused(message):
+        check_scorable("zoo", made)
+
+
+@pytest.mark.parametrize(("splits", "most"), [("ggqq", "2 items of gallery"), ("tttt", "3 items of test")])
+def test_more_neighbours_than_there_are_is_refused(splits, most):
+    check_scorable("zoo", parts(splits, "abab"), ks=(1, int(most[0])))
+    with refused(f"ks=4 is more than the {most} that can be found; ask for fewer"):
+        check_scorable("zoo", parts(splits, "abab"), ks=(1, 4))

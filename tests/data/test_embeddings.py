@@ -1,3 +1,5 @@
+import io
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from obdsd.data.embeddings import Vectors, embeddings, parts_as_given, read_vectors, write_vectors
 from obdsd.errors import InputError
-from tests.data.fuzzing import fuzz, only_refuses
+from tests.data.trees import fuzz, only_refuses
 
 X, Y = np.arange(24, dtype=np.float32).reshape(12, 2), np.repeat(["a", "b", "c", "d", "e", "f"], 2)
 
@@ -23,11 +25,8 @@ def test_embeddings_from_every_kind_of_file(tmp_path):
         assert data.kind == "embeddings"
         assert len(data["train"].class_names) == 3
         for part in data.parts.values():
-            for i in range(len(part)):
-                row, label, _ = part[i]
-                position = part.positions[i]
-                assert row.tolist() == X[position].tolist()
-                assert part.class_names[label] == Y[position]
+            assert (part.matrix() == X[part.positions]).all()
+            assert (part.classes == Y[part.positions]).all()
     assert data["train"].name(0).endswith(".jpg")
     assert embeddings(tmp_path / "x.npz")["train"].name(0).startswith("row ")
 
@@ -67,32 +66,27 @@ def bad_npz(**arrays):
     return write
 
 
-def raw(name, content):
+def parquet(*vectors):
+    def write(folder):
+        pa.parquet.write_table(pa.table({"vector": list(vectors), "label": ["a", "b"]}), folder / "x.parquet")
+        return folder / "x.parquet"
+
+    return write
+
+
+def raw(name, content, labels=None):
     def write(folder):
         (folder / name).write_bytes(content)
+        if labels is not None:
+            np.save(folder / "x.labels.npy", labels)
         return folder / name
 
     return write
 
 
-def npy_without_labels(folder):
-    np.save(folder / "x.npy", X)
-    return folder / "x.npy"
-
-
-def ragged(folder):
-    pa.parquet.write_table(pa.table({"vector": [[1.0], [1.0, 2.0]], "label": ["a", "b"]}), folder / "x.parquet")
-    return folder / "x.parquet"
-
-
-def with_nulls(folder):
-    pa.parquet.write_table(pa.table({"vector": [[1.0], None], "label": ["a", "b"]}), folder / "x.parquet")
-    return folder / "x.parquet"
-
-
-def with_text(folder):
-    pa.parquet.write_table(pa.table({"vector": [["a"], ["b"]], "label": ["a", "b"]}), folder / "x.parquet")
-    return folder / "x.parquet"
+def content_of(save, *arrays, **named):
+    save(file := io.BytesIO(), *arrays, **named)
+    return file.getvalue()
 
 
 class Pickled:
@@ -108,17 +102,14 @@ EMBEDDINGS = [
     (bad_npz(embeddings=X), "has none of labels, label, targets, y; it has 'embeddings'"),
     (bad_npz(labels=Y), "has none of embeddings"),
     (bad_npz(embeddings=X, labels=np.linspace(0, 1, 12)), "labels are fractions or NaN; give whole numbers or names"),
-    (
-        bad_npz(embeddings=np.array([Pickled()] * 12), labels=Y),
-        r"holds Python objects, or no arrays at all; save names with labels.astype\(str\)",
-    ),
-    (npy_without_labels, "has no labels beside it; save them as x.labels.npy"),
+    (bad_npz(embeddings=np.array([Pickled()] * 12), labels=Y), r"holds Python objects, or no arrays at all; save names with labels.as"),
+    (raw("x.npy", content_of(np.save, X)), "has no labels beside it; save them as x.labels.npy"),
+    (raw("x.npy", content_of(np.savez, embeddings=X, labels=Y), labels=Y), "is not what its suffix says"),
     (raw("x.npz", b"PK\x03\x04 broken"), "cannot be read"),
-    (raw("x.npy", b"\x93NUMPY broken"), "has no labels beside it"),
     (raw("x.txt", b""), "is no embeddings file; expected .npz, .npy, .parquet"),
-    (ragged, r"column 'vector' must hold one vector a row, all of one length; it has lengths \[1, 2\]"),
-    (with_nulls, "column 'vector' has 1 empty cells; fill or drop them"),
-    (with_text, "column 'vector' holds something other than numbers"),
+    (parquet([1.0], [1.0, 2.0]), r"column 'vector' must hold one vector a row, all of one length; it has lengths \[1, 2\]"),
+    (parquet([1.0], None), "column 'vector' has 1 empty cells; fill or drop them"),
+    (parquet(["a"], ["b"]), "column 'vector' holds something other than numbers"),
     (lambda folder: folder / "gone.npz", "no such file"),
 ]
 
@@ -130,24 +121,13 @@ def test_bad_embeddings_are_refused_in_one_line(tmp_path, write, message):
     assert "\n" not in str(refusal.value)
 
 
-def test_an_npz_under_another_name_is_refused(tmp_path):
-    np.savez(tmp_path / "x.npz", embeddings=X, labels=Y)
-    (tmp_path / "x.npz").rename(tmp_path / "x.npy")
-    np.save(tmp_path / "x.labels.npy", Y)
-    with pytest.raises(InputError, match="is not what its suffix says"):
-        embeddings(tmp_path / "x.npy")
-
-
 @fuzz
 @given(st.data(), st.sampled_from(["x.npz", "x.npy", "x.parquet"]))
 def test_damaged_embeddings(tmp_path, data, name):
-    if not (tmp_path / "whole").exists():
-        (tmp_path / "whole").mkdir()
-        np.savez(tmp_path / "whole" / "x.npz", embeddings=X, labels=Y)
-        np.save(tmp_path / "whole" / "x.npy", X)
-        np.save(tmp_path / "labels.npy", Y)
-        pa.parquet.write_table(pa.table({"vector": X.tolist(), "label": Y}), tmp_path / "whole" / "x.parquet")
-    content = bytearray((tmp_path / "whole" / name).read_bytes())
+    whole = {"x.npz": content_of(np.savez, embeddings=X, labels=Y), "x.npy": content_of(np.save, X)}
+    np.save(tmp_path / "labels.npy", Y)
+    pa.parquet.write_table(pa.table({"vector": X.tolist(), "label": Y}), tmp_path / "whole.parquet")
+    content = bytearray(whole.get(name) or (tmp_path / "whole.parquet").read_bytes())
     for _ in range(data.draw(st.integers(0, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(content)))

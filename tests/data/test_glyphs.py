@@ -1,3 +1,4 @@
+import io
 import unicodedata
 import warnings
 import zipfile
@@ -9,6 +10,7 @@ from PIL import Image, ImageFont
 from obdsd.data import glyphs as module
 from obdsd.data.glyphs import LOOK_ALIKE, glyphs
 
+LOOK_ALIKES, DIFFERENT = ("AΑ", "aа", "oο", "OՕ", "uս", "sѕ", "ÅÄ", "Xx", "Mм"), ("AB", "RЯ", "ДΔ", "bd", "EЭ")
 FILE = f"glyphs-v{module.VERSION}.npz"
 
 
@@ -80,16 +82,10 @@ def test_no_two_classes_look_alike(collection):
     assert correlation.max() <= LOOK_ALIKE + 1e-6
 
 
-@pytest.mark.parametrize("pair", ["AΑ", "aа", "oο", "OՕ", "uս", "sѕ", "ÅÄ", "Xx", "Mм"])
-def test_known_look_alikes_are_above_the_threshold(pair):
+def test_known_look_alikes_are_above_the_threshold_and_different_letters_below():
     font = module._font("DejaVuSans")
-    assert module._shape(pair[0], font) @ module._shape(pair[1], font) > LOOK_ALIKE
-
-
-@pytest.mark.parametrize("pair", ["AB", "RЯ", "ДΔ", "bd", "EЭ"])
-def test_different_letters_are_below_it(pair):
-    font = module._font("DejaVuSans")
-    assert module._shape(pair[0], font) @ module._shape(pair[1], font) < LOOK_ALIKE
+    alike = {pair: module._shape(pair[0], font) @ module._shape(pair[1], font) > LOOK_ALIKE for pair in (*LOOK_ALIKES, *DIFFERENT)}
+    assert {pair for pair in alike if alike[pair]} == set(LOOK_ALIKES)
 
 
 def test_no_face_draws_a_box_or_nothing(collection):
@@ -125,53 +121,42 @@ def test_computer_modern_is_trusted_for_ascii_alone():
     assert all(isinstance(module._font(face), ImageFont.FreeTypeFont) for face in faces)
 
 
-def cut(file):
-    file.write_bytes(file.read_bytes()[:5000])
+def flipped(content):
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
 
 
-def flip(file):
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-
-
-def empty(file):
-    file.write_bytes(b"")
-
-
-def other_content(file):
-    with zipfile.ZipFile(file, "w") as archive:
+def other(content):
+    with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
         archive.writestr("pixels.npy", b"no array")
+    return file.getvalue()
 
 
-@pytest.mark.parametrize("damage", [cut, flip, empty, other_content])
-def test_a_damaged_cache_is_rendered_anew(cache, tmp_path, monkeypatch, damage):
-    whole = (cache / FILE).read_bytes()
-    (tmp_path / FILE).write_bytes(whole)
-    rendered = module._load(tmp_path / FILE)
-    damage(tmp_path / FILE)
+@pytest.fixture
+def rendered_at_once(cache, monkeypatch):
+    rendered = module._load(cache / FILE)
     monkeypatch.setattr(module, "_render", lambda: rendered)
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:5000], flipped, lambda content: b"", other])
+@pytest.mark.usefixtures("rendered_at_once")
+def test_a_damaged_cache_is_rendered_anew(cache, tmp_path, damage):
+    whole = (cache / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(damage(whole))
     glyphs(tmp_path)
     assert (tmp_path / FILE).read_bytes() == whole
 
 
-def test_a_whole_cache_is_not_rendered_again(cache, monkeypatch):
-    monkeypatch.setattr(module, "_render", lambda: pytest.fail("rendered"))
-    glyphs(cache)
-
-
-def test_the_cache_follows_the_environment(cache, tmp_path, monkeypatch):
+def test_a_whole_cache_is_not_rendered_again_and_follows_the_environment(cache, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    rendered = module._load(cache / FILE)
-    monkeypatch.setattr(module, "_render", lambda: rendered)
+    (tmp_path / "obdsd").symlink_to(cache)
+    monkeypatch.setattr(module, "_render", lambda: pytest.fail("rendered"))
     glyphs()
-    assert (tmp_path / "obdsd" / FILE).exists()
 
 
-def test_a_cache_that_cannot_be_written_is_said_and_the_data_is_there(cache, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("rendered_at_once")
+def test_a_cache_that_cannot_be_written_is_said_and_the_data_is_there(cache, tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    rendered = module._load(cache / FILE)
-    monkeypatch.setattr(module, "_render", lambda: rendered)
     with pytest.warns(UserWarning, match="glyphs are rendered anew each time: .*cannot be written"):
         assert len(glyphs(tmp_path / "file")["train"])
     with warnings.catch_warnings():

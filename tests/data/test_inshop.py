@@ -5,19 +5,12 @@ from obdsd.data.benchmarks import Count
 from obdsd.data.inshop import inshop
 from tests.data.trees import refused, split_of, touch, write
 
-SHOP = [
-    "img/A/id_0/1.jpg id_0 train",
-    "img/A/id_1/1.jpg id_1 train",
-    "img/A/id_1/2.jpg id_1 train",
-    "img/A/id_2/1.jpg id_2 query",
-    "img/A/id_2/2.jpg id_2 gallery",
-    "img/B/id_3/1.jpg id_3 gallery",
-    "img/B/id_3/2.jpg id_3 gallery",
-    "img/B/id_3/3.jpg id_3 query",
-]
+TRAIN = ["img/A/id_0/1.jpg id_0 train", "img/A/id_1/1.jpg id_1 train", "img/A/id_1/2.jpg id_1 train"]
+TEST = ["img/A/id_2/1.jpg id_2 query", "img/A/id_2/2.jpg id_2 gallery", "img/B/id_3/1.jpg id_3 gallery"]
+SHOP = [*TRAIN, *TEST, "img/B/id_3/2.jpg id_3 gallery", "img/B/id_3/3.jpg id_3 query"]
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Counts of the tree below, so that it is complete."""
     monkeypatch.setattr(module, "COUNTS", {"train": Count(2, 3), "query": Count(2, 2), "gallery": Count(2, 3)})
@@ -32,7 +25,6 @@ def shop(root, lists="", images="", lines=SHOP, skip=()):
 
 @pytest.mark.parametrize("lists", ["", "Eval", "Anno"])
 @pytest.mark.parametrize("images", ["", "Img"])
-@pytest.mark.usefixtures("small")
 def test_lists_and_images_in_any_place(tmp_path, lists, images):
     collection = inshop(shop(tmp_path, lists, images))
     assert split_of(collection) == {
@@ -44,17 +36,14 @@ def test_lists_and_images_in_any_place(tmp_path, lists, images):
     assert (collection["train"].items.root / collection["train"].name(0)).is_file()
 
 
-@pytest.mark.usefixtures("small")
 def test_query_and_gallery_keep_one_numbering_where_classes_are_missing(tmp_path):
     shop(tmp_path, skip=["img/A/id_2/1.jpg"])
     with refused("query has 1 classes and 1 images, expected 2 and 2", "no files: id_2", "1 listed files are missing: img/A/id_2/1.jpg"):
         inshop(tmp_path)
     found = inshop(tmp_path, allow_incomplete=True)
     assert found["query"].class_names == found["gallery"].class_names
-    names = found["query"].class_names
-    assert sorted(names) == ["id_2", "id_3"]
-    assert [names[label] for label in found["query"].labels] == ["id_3"]
-    assert [names[label] for label in found["gallery"].labels] == ["id_2", "id_3", "id_3"]
+    assert sorted(found["query"].class_names) == ["id_2", "id_3"]
+    assert (found["query"].classes.tolist(), found["gallery"].classes.tolist()) == (["id_3"], ["id_2", "id_3", "id_3"])
 
 
 def test_a_status_that_is_unknown_and_a_class_on_both_sides(tmp_path):

@@ -4,37 +4,32 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 
-from obdsd.data.manifests import manifest
+from obdsd.data.manifests import manifest, read_table
 from obdsd.errors import InputError
-from tests.data.fuzzing import fuzz, only_refuses
+from tests.data.trees import fuzz, only_refuses, picture
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_a_manifest_with_everything(tmp_path, suffix):
     columns = {
-        "path": ["img/1.png", "img/2.png", "img/3.png", "img/4.png", "img/5.png", "img/6.png"],
-        "label": ["7", "7", "8", "8", "9", "9"],
-        "split": ["train", "train", "train", "train", "", ""],
-        "is_query": ["", "", "", "", "true", "False"],
-        "is_gallery": ["0", "0", "0", "0", "0", "1"],
-        "x1": ["1", "", "", "", "", ""],
-        "y1": ["2", "", "", "", "", ""],
-        "x2": ["5", "", "", "", "", ""],
-        "y2": ["7.0", "", "", "", "", ""],
+        "path": [f"img/{i}.png" for i in range(1, 7)],
+        "label": list("778899"),
+        "split": ["train"] * 4 + [""] * 2,
+        "is_query": [*[""] * 4, "true", "False"],
+        "is_gallery": list("000001"),
+        **{corner: [value, *[""] * 5] for corner, value in (("x1", "1"), ("y1", "2"), ("x2", "5"), ("y2", "7.0"))},
         "group": ["cam1", "cam2", "cam1", "cam2", "cam1", "cam1"],
     }
     (tmp_path / "img").mkdir()
-    for i in range(1, 7):
-        Image.new("RGB", (8, 8), (i, 0, 0)).save(tmp_path / "img" / f"{i}.png")
+    for name in columns["path"]:
+        picture(size=(8, 8)).save(tmp_path / name)
     table = pa.table(columns)
     path = tmp_path / f"list.{suffix}"
     pa.csv.write_csv(table, path) if suffix == "csv" else pa.parquet.write_table(table, path)
     listed = manifest(path)
     assert list(listed.parts) == ["train", "query", "gallery"]
-    assert listed["train"][0][0].size == (4, 5)
-    assert listed["train"][1][0].size == (8, 8)
+    assert [listed["train"][i][0].size for i in range(2)] == [(4, 5), (8, 8)]
     assert listed["train"].groups.tolist() == [0, 1, 0, 1]
     assert listed["query"].class_names == listed["gallery"].class_names == ("9",)
     assert listed["gallery"].name(0) == "img/6.png"
@@ -72,6 +67,22 @@ def test_bad_manifests_are_refused_in_one_line(tmp_path, text, message):
     with pytest.raises(InputError, match=message) as refusal:
         manifest(tmp_path / "list.csv")
     assert "\n" not in str(refusal.value)
+
+
+def test_csv_cells_stay_text_and_parquet_keeps_its_types(tmp_path):
+    (tmp_path / "x.csv").write_text('path,label\n"a\nb.png",007\n,1e3\n')
+    assert read_table(tmp_path / "x.csv").to_pydict() == {"path": ["a\nb.png", ""], "label": ["007", "1e3"]}
+    pa.parquet.write_table(pa.table({"label": [7]}), tmp_path / "x.PARQUET")
+    assert read_table(tmp_path / "x.PARQUET").to_pydict() == {"label": [7]}
+
+
+@pytest.mark.parametrize(("name", "content"), [("latin.csv", b"path,label\n\xe4.png,x\n"), ("cut.parquet", b"PAR1 and no more")])
+def test_what_is_no_table_is_refused(tmp_path, name, content):
+    with pytest.raises(InputError, match=f"{name}: no such file"):
+        read_table(tmp_path / name)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=rf"{name}: cannot be read as a table \(.*\); expected UTF-8 CSV or Parquet"):
+        read_table(tmp_path / name)
 
 
 cells = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)

@@ -24,15 +24,8 @@ def own_table(monkeypatch):
 
 def test_every_name_of_the_table_opens(tmp_path):
     """What they read has tests of its own; here an empty folder is enough to see who reads."""
-    refusals = {
-        "cub200": "cub200: no known layout",
-        "cars196": "cars196: no known layout",
-        "sop": "sop: no known layout",
-        "inshop": "inshop: no known layout",
-        "folder": "no class folder with images",
-        "manifest": "cannot be read as a table",
-        "embeddings": "is no embeddings file",
-    }
+    refusals = {name: f"{name}: no known layout" for name in ("cub200", "cars196", "sop", "inshop")}
+    refusals |= {"folder": "no class folder", "manifest": "cannot be read as a table", "embeddings": "is no embeddings file"}
     assert [*refusals, "glyphs"] == DATA.names
     for name, message in refusals.items():
         with pytest.raises(InputError, match=message):
@@ -91,27 +84,12 @@ def test_an_unknown_source_is_refused_with_what_was_meant(ask, source, message):
 
 def test_training_settings_come_with_the_data():
     defaults = {name: getattr(DATA.find(name), "training_defaults", {}) for name in DATA.names}
+    products = {"epochs": 100, "weight": 100.0, "omega": 0.5, "walk_temperature": 0.005, "heads_pooling": "avg", "feature_weight": 5.0}
     assert defaults == {
         "cub200": {"epochs": 150, "weight": 1000.0, "omega": 0.3, "walk_temperature": 1.0},
         "cars196": {"epochs": 150, "weight": 75.0, "omega": 0.99, "walk_temperature": 1.0},
-        "sop": {
-            "epochs": 100,
-            "weight": 100.0,
-            "omega": 0.5,
-            "walk_temperature": 0.005,
-            "heads_pooling": "avg",
-            "feature_weight": 5.0,
-            "ks": "1,10,100",
-        },
-        "inshop": {
-            "epochs": 100,
-            "weight": 100.0,
-            "omega": 0.5,
-            "walk_temperature": 0.005,
-            "heads_pooling": "avg",
-            "feature_weight": 5.0,
-            "ks": "1,10,20,30",
-        },
+        "sop": {**products, "ks": "1,10,100"},
+        "inshop": {**products, "ks": "1,10,20,30"},
         "folder": {},
         "manifest": {},
         "embeddings": {"epochs": 40, "backbone": "features", "head_init": "projection", "lr": 1e-4, "weight": 100.0},

@@ -19,19 +19,11 @@ PRECISION = Metric(
     name="precision@3",
     title="Precision@3",
     sentence="Share of the 3 nearest items that have the query's class. Higher is better.",
-    better="higher",
     percent=True,
     per_query=lambda ranking: (ranking.hit & (ranking.rank <= 3)).sum(axis=1) / 3,
     depth=3,
 )
-SPREAD = Metric(
-    name="spread",
-    title="Spread",
-    sentence="Variance of all entries. Higher is better.",
-    better="higher",
-    of_space=lambda space: float(space.rows.var()),
-    on_training_set=True,
-)
+SPREAD = Metric(name="spread", title="Spread", sentence="Variance.", of_space=lambda space: float(space.rows.var()), on_training_set=True)
 
 
 @pytest.fixture
@@ -59,11 +51,9 @@ def test_a_metric_from_outside_is_in_every_score():
 
 def test_a_metric_gets_the_neighbours_that_it_needs_and_no_say_in_queries_that_do_not_count():
     rows, labels = ROWS[:7], [0, 0, 1, 1, 2, 2, 3]  # R = 1, and a lone query
-    deepest = replace(
-        PRECISION, name="depth", depth=4, per_query=lambda ranking: np.where(ranking.relevant, ranking.rank.max(axis=1), np.nan)
-    )
+    values = lambda ranking: np.where(ranking.relevant, ranking.rank.max(axis=1), np.nan)  # noqa: E731
     with patch.dict(METRICS):
-        register_metric(deepest)
+        register_metric(replace(PRECISION, name="depth", depth=4, per_query=values))
         scores = evaluate(rows, labels, ks=(1,), clusters=False, details=True)
     assert scores["depth"] >= 4
     assert scores.per_query["depth"][-1] == 0
@@ -77,8 +67,7 @@ def test_the_table_in_its_order():
 
 @pytest.mark.parametrize("entry", [*METRICS.values(), recall_at(4)], ids=lambda entry: entry.name)
 def test_a_sentence_says_which_direction_is_better(entry):
-    told = {"higher": "Higher is better", "lower": "Lower is better", None: "Neither direction is always better"}
-    assert told[entry.better] in entry.sentence
+    assert sum(words in entry.sentence for words in ("Higher is better", "Lower is better", "Neither direction is always better")) == 1
 
 
 def test_values_as_tables_show_them():
@@ -102,18 +91,12 @@ def test_the_page_has_the_table():
 BAD = [
     (lambda: metric("map_at_r"), "metric='map_at_r' is not known; did you mean map@r?"),
     (lambda: metric("recall@0"), "metric='recall@0' is not known; did you mean recall@1?"),
-    (
-        lambda: metric("xyz"),
-        "metric='xyz' is not known; there are recall@1, r-precision, map@r, nmi, ami, density, intra, inter, spectral-decay",
-    ),
+    (lambda: metric("xyz"), "metric='xyz' is not known; there are recall@1, r-precision, map@r, nmi, ami, density, intra, inter, spect"),
     (lambda: register_metric(replace(PRECISION, name="map@r")), "metric='map@r' is there already; choose another name"),
     (lambda: register_metric(replace(PRECISION, name="recall@5")), "metric='recall@5' is there already; choose another name"),
     (lambda: replace(PRECISION, per_query=None), "metric precision@3 must have per_query or of_space, and not both; give one function"),
     (lambda: replace(PRECISION, of_space=SPREAD.of_space), "metric precision@3 must have per_query or of_space, and not both"),
-    (
-        lambda: replace(PRECISION, needs_clusters=True),
-        "metric precision@3: needs_clusters and on_training_set are for of_space; leave them out",
-    ),
+    (lambda: replace(PRECISION, needs_clusters=True), "metric precision@3: needs_clusters and on_training_set are for of_space; leave"),
     (lambda: replace(PRECISION, on_training_set=True), "metric precision@3: needs_clusters and on_training_set are for of_space"),
 ]
 

@@ -27,10 +27,6 @@ def embedder(backbone="test_resnet", **arguments) -> Embedder:
     return Embedder(backbone, **{"pretrained": "none", "dim": 8, **arguments})
 
 
-def batch_for(kind: dict) -> torch.Tensor:
-    return images(side=64)  # maps of 2 × 2 or more
-
-
 def batchnorms(module: nn.Module) -> list[_BatchNorm]:
     return [m for m in module.modules() if isinstance(m, _BatchNorm)]
 
@@ -49,7 +45,7 @@ def test_pooling_by_hand():
 
 @every_kind
 def test_forward_is_the_composition_and_gives_unit_rows(kind):
-    model, x = embedder(**kind).eval(), batch_for(kind)
+    model, x = embedder(**kind).eval(), images()
     features = model.feature_map(x)
     pooled = model.pool(features)
     assert pooled.shape == (len(x), model.feature_dim)
@@ -61,7 +57,7 @@ def test_forward_is_the_composition_and_gives_unit_rows(kind):
 
 @every_kind
 def test_pooling_is_over_places_and_never_over_features(kind):
-    model, x = embedder(**kind, pooling="avg+max").eval(), batch_for(kind)
+    model, x = embedder(**kind, pooling="avg+max").eval(), images()
     grid = model.backbone(x)
     if grid.ndim == 4:
         places = (1, 2) if "mamba" in kind["backbone"] else (2, 3)
@@ -75,33 +71,24 @@ def test_the_class_token_is_the_first_of_a_transformer():
     assert torch.equal(model.pool(model.feature_map(x)), model.backbone.forward_features(x)[:, 0])
 
 
-def test_without_a_head_rows_are_normalised_features():
-    model, x = embedder(head="none", dim=None).eval(), images()
-    assert model.dim == model.feature_dim
-    assert torch.equal(model(x), nn.functional.normalize(model.pool(model.feature_map(x)), dim=1))
-
-
 def test_a_two_layer_head_by_hand():
-    model = Embedder("features", features=4, head="two-layer", dim=3)
+    assert Embedder("features", features=4, head="two-layer").head[0].weight.shape == (4, 4)
+    model = Embedder("features", features=4, head="two-layer", hidden=7, dim=3)
     x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
     first, _, second = model.head
+    assert (first.weight.shape, second.weight.shape) == ((7, 4), (3, 7))
     hidden = (x @ first.weight.T + first.bias).clamp(min=0)
     assert torch.allclose(model(x), nn.functional.normalize(hidden @ second.weight.T + second.bias, dim=1), atol=1e-6)
     assert model.preprocessing is None
-
-
-def test_the_width_of_a_two_layer_head():
-    model = Embedder("features", features=4, head="two-layer", hidden=7, dim=3)
-    assert [layer.weight.shape for layer in (model.head[0], model.head[2])] == [(7, 4), (3, 7)]
-    with pytest.raises(InputError, match=r"hidden=7 does not go with head=linear; use head=two-layer or leave it out"):
-        Embedder("features", features=4, hidden=7)
 
 
 def test_a_headless_copy_gives_the_pooled_features_and_can_be_saved(tmp_path):
     model, x = embedder(head="two-layer", hidden=5, dim=3).eval(), images()
     bare = model.headless()
     expected = nn.functional.normalize(model.pool(model.feature_map(x)), dim=1)
-    assert torch.equal(bare(x), expected)
+    for headless in (bare, embedder(head="none", dim=None).eval()):
+        assert torch.equal(headless(x), expected)
+        assert headless.dim == model.feature_dim
     bare.save(tmp_path)
     assert torch.equal(Embedder.load(tmp_path)(x), expected)
     with torch.no_grad():
@@ -110,7 +97,7 @@ def test_a_headless_copy_gives_the_pooled_features_and_can_be_saved(tmp_path):
     assert model(x).shape[1] == 3
 
 
-@pytest.mark.parametrize("backbone", ["test_resnet", "test_efficientnet", "tiny-conv"])  # plain, timm's with activation, our own
+@pytest.mark.parametrize("backbone", ["test_resnet", "test_efficientnet", "tiny-conv", "bn-inception"])
 def test_frozen_batchnorm_keeps_its_statistics_and_trains_the_rest(backbone):
     parent = nn.Sequential(embedder(backbone, batchnorm="frozen"))
     parent.train()
@@ -160,12 +147,15 @@ def test_preprocessing_travels_with_the_backbone():
     tv = Embedder("resnet50.tv_in1k", pretrained="none").preprocessing
     assert tv == Preprocessing(size=224, resize=256, mean=mean, std=std, interpolation="bilinear")
     assert embedder("tiny-conv").preprocessing == Preprocessing(size=32, resize=32, mean=half, std=half)
+    caffe = Preprocessing(size=112, resize=128, mean=(104, 117, 128), std=(1, 1, 1), channels="bgr", range=255)
+    assert embedder("bn-inception", size=112).preprocessing == caffe
     small = embedder("test_vit", size=64).preprocessing  # cut from 1 / 0.95 of the size
     assert small == Preprocessing(size=64, resize=67, mean=half, std=half, interpolation="bicubic")
 
 
 WRONG = {
     "unknown backbone": ({"backbone": "resnet5O"}, "backbone='resnet5O' is not known to timm; try .*resnet50"),
+    "BN-Inception": ({"backbone": "bninception"}, "backbone='bninception' is not known to timm; try bn-inception"),
     "nothing like it": ({"backbone": "hf-hub:evil/model"}, "is not known to timm; timm.list_models"),
     "unknown tag": ({"backbone": "resnet50.magic"}, "backbone='resnet50.magic' names weights that timm does not know; .*resnet50.tv_in1k"),
     "pooling": ({"pooling": "max"}, "pooling='max' is no choice; use avg or avg.max or token"),
@@ -173,19 +163,14 @@ WRONG = {
     "batchnorm": ({"batchnorm": "sync"}, "batchnorm='sync' is no choice; use frozen or train"),
     "zero dim": ({"dim": 0}, "dim=0 must be a whole number in 1..65536"),
     "huge size": ({"size": 4097}, "size=4097 must be a whole number in 1..4096"),
+    "hidden of one layer": ({"hidden": 7}, "hidden=7 does not go with head=linear; use head=two-layer or leave it out"),
     "dim without head": ({"head": "none"}, "dim=8 does not go with head=none"),
     "no features": ({"backbone": "features"}, "features=None goes with backbone=features"),
     "features of images": ({"features": 4}, "features=4 goes with backbone=features"),
     "pooled features": ({"backbone": "features", "features": 4, "pooling": "avg+max"}, "pooling=avg.max needs a map"),
     "size of features": ({"backbone": "features", "features": 4, "size": 32}, "size=32 is of images"),
-    "weights of features": (
-        {"backbone": "features", "features": 4, "pretrained": "imagenet"},
-        "pretrained=imagenet weights do not exist for features",
-    ),
-    "weights of tiny-conv": (
-        {"backbone": "tiny-conv", "pretrained": "imagenet"},
-        "pretrained=imagenet weights do not exist for tiny-conv; use none",
-    ),
+    "weights of features": ({"backbone": "features", "features": 4, "pretrained": "imagenet"}, "weights do not exist for features"),
+    "weights of tiny": ({"backbone": "tiny-conv", "pretrained": "imagenet"}, "=imagenet weights do not exist for tiny-conv; use none"),
     "token of a convnet": ({"pooling": "token"}, "pooling=token needs a class token, test_resnet has none"),
     "token without one": ({"backbone": "test_vit2", "pooling": "token"}, "pooling=token needs a class token, test_vit2 has none"),
     "size of no patch": ({"backbone": "xcit_nano_12_p16_224", "size": 7}, "cannot be built with size=7 .*divide.*; try its default size"),

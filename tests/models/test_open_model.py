@@ -31,6 +31,7 @@ SOURCES = [
     ("gone", "model='gone' does not exist; it must be a model folder, a run folder, or BACKBONE:WEIGHTS, such as resnet50:imagenet"),
     ("resnet50", "did you mean resnet50:imagenet?"),
     ("resnet_50:", "did you mean resnet50:imagenet?"),
+    ("bn_inception", "did you mean bn-inception:imagenet?"),
     ("tiny_conv", "did you mean tiny-conv:none?"),
     ("features:none", "model='features:none' does not exist; it must be a model folder"),
     ("empty:folder", "model='empty:folder' holds no model.json; it must be a model folder"),

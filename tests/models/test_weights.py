@@ -1,5 +1,6 @@
 import builtins
 import pickle
+from unittest.mock import Mock
 
 import pytest
 import safetensors.torch
@@ -20,22 +21,14 @@ def state_of(backbone: str = "test_resnet", seed: int = 3, **arguments) -> dict[
 
 def test_offline_weights_compute_what_their_own_network_computes():
     model = Embedder("tf_efficientnet_lite0", pretrained="offline", head="none").eval()
+    assert model.preprocessing == Preprocessing(size=224, resize=256, range=255.0, mean=(127.0,) * 3, std=(128.0,) * 3)
+    assert model.architecture.batchnorm == "frozen"
     wheel = torch.load(weights.offline_file(), weights_only=True)
     x = oracle.images(side=65)  # odd: the padding is not symmetric
     with torch.no_grad():
         expected = oracle.features(x.double(), {key: tensor.double() for key, tensor in wheel.items()})
         assert torch.allclose(model.feature_map(x).double(), expected, atol=1e-4)
     assert expected.std() > 0.1
-    ours = list(model.backbone.state_dict().values())
-    theirs = [tensor for key, tensor in wheel.items() if key not in ("_fc.weight", "_fc.bias")]
-    assert len(ours) == len(theirs)
-    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
-
-
-def test_offline_weights_bring_their_own_preprocessing():
-    model = Embedder("tf_efficientnet_lite0", pretrained="offline", head="none")
-    assert model.preprocessing == Preprocessing(size=224, resize=256, range=255.0, mean=(127.0,) * 3, std=(128.0,) * 3)
-    assert model.architecture.batchnorm == "frozen"
 
 
 def test_offline_weights_are_for_one_backbone(monkeypatch):
@@ -119,22 +112,11 @@ def test_a_file_that_is_no_weights_is_refused_and_never_executed(tmp_path, name,
 
 
 def test_imagenet_weights_are_timms_or_the_reason_why_not(monkeypatch):
-    asked = {}
     create = timm.create_model
-
-    def online(name, *, pretrained, **arguments):
-        asked.update(name=name, pretrained=pretrained)
-        return create(name, **arguments)
-
+    online = Mock(side_effect=lambda name, *, pretrained, **arguments: create(name, **arguments))
     monkeypatch.setattr(timm, "create_model", online)
     assert Embedder("test_resnet").architecture.batchnorm == "frozen"
-    assert asked == {"name": "test_resnet", "pretrained": True}
-
-    def offline(*_, **__):
-        raise ConnectionError("no route\nto host")
-
-    monkeypatch.setattr(timm, "create_model", offline)
-    with pytest.raises(
-        InputError, match=r"pretrained=imagenet cannot be had for resnet50 \(no route to host\); go online, pass a file, or use"
-    ):
+    assert (online.call_args.args, online.call_args.kwargs["pretrained"]) == (("test_resnet",), True)
+    monkeypatch.setattr(timm, "create_model", Mock(side_effect=ConnectionError("no route\nto host")))
+    with pytest.raises(InputError, match=r"pretrained=imagenet cannot be had for resnet50 \(no route to host\); go online, pass a file"):
         Embedder()

@@ -41,7 +41,7 @@ def test_curves_are_those_of_the_metrics_file(content):
 
 
 def test_the_next_metric_has_its_curves_by_itself(compared, monkeypatch):
-    new = Metric(name="new", title="New", sentence="Something new.", better="higher", per_query=lambda ranking: ranking.hits[:, 0])
+    new = Metric(name="new", title="New", sentence="Something new.", per_query=lambda ranking: ranking.hits[:, 0])
     monkeypatch.setitem(METRICS, "new", new)
     assert [source for source in sources() if source.keys == ("validation", "new")] == [
         ("New, held-out classes", "Something new.", ("validation", "new"))

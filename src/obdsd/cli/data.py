@@ -19,6 +19,8 @@ class Options:
 
 
 def run(options: Options) -> None:
+    import numpy as np
+
     from obdsd.data import open_data
     from obdsd.data.check import check
     from obdsd.terminal import bar
@@ -32,12 +34,11 @@ def run(options: Options) -> None:
         collection = open_data(options.data, **split, allow_incomplete=True)
         problems.append(f"incomplete: {incomplete}")
     with bar("reading", sum(map(len, collection.parts.values()))) as advance:
-        findings = check(collection, advance)
+        problems += check(collection, advance)
     print(f"{'part':<8} {'classes':>8} {'items':>8} {'classes of one item':>20}")
-    for part in findings.parts:
-        print(f"{part.name:<8} {part.classes:>8,} {part.items:>8,} {part.singletons:>20,}")
-    problems += [f"unreadable: {line}" for line in findings.unreadable]
-    problems += [f"same content in training and test: {trained} = {tested}" for trained, tested in findings.crossing]
+    for name, part in collection.parts.items():
+        sizes = np.bincount(part.labels)
+        print(f"{name:<8} {(sizes > 0).sum():>8,} {len(part):>8,} {(sizes == 1).sum():>20,}")
     print(*(problems or ["no problem found"]), sep="\n")
     if problems:
         raise InputError(f"{options.data}: training on it would be wrong; mend the {len(problems)} problems listed")

@@ -72,21 +72,15 @@ def _joined(parts: Mapping[str, Part]) -> tuple[Part, NDArray[Any]]:
     """The items of all parts in the order in which the data have them, and the part of each."""
     import numpy as np
 
-    from obdsd.data import Part
-
     several = list(parts.values())
+    names, labels = np.unique(np.concatenate([part.classes for part in several]), return_inverse=True)
     positions = np.concatenate([part.positions for part in several])
-    order = np.argsort(positions)
-    class_names, labels = np.unique(np.concatenate([part.classes for part in several])[order], return_inverse=True)
     groups = [part.groups for part in several if part.groups is not None]
-    joined = Part(
-        items=several[0].items,
-        positions=positions[order],
-        labels=labels,
-        class_names=tuple(class_names.tolist()),
-        groups=np.concatenate(groups)[order] if groups else None,
+    joined = several[0].replace(
+        positions=positions, labels=labels, class_names=tuple(names.tolist()), groups=np.concatenate(groups) if groups else None
     )
-    return joined, np.repeat(list(parts), [len(part) for part in several])[order]
+    order = np.argsort(positions)
+    return joined.take(order), np.repeat(list(parts), [len(part) for part in several])[order]
 
 
 def open_both(model: str, data: str, options: ModelOptions) -> tuple[Embedder, Collection]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,9 +16,6 @@ from obdsd.files import check_place, write_json
 from obdsd.options import LARGEST, as_dict, option
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from obdsd.data import Part
     from obdsd.evaluation import Scores
 
@@ -45,6 +42,8 @@ class Options(ModelOptions):
 
 
 def run(options: Options) -> None:
+    from obdsd.data import Part
+    from obdsd.data.check import check_scorable
     from obdsd.evaluation import Points, evaluate
     from obdsd.terminal import stages
 
@@ -52,10 +51,13 @@ def run(options: Options) -> None:
     if out is not None:
         check_place(out)
     source = options.data or options.model
-    parts, rows_of = _open_file(options) if options.data is None else _open_model(options.data, options)
-    chosen = _choose(source, parts, options.part)
-    _check(source, chosen, options.ks)
-    gallery, *query = (Points(_usable(source, part, rows_of(part)), part.classes, part.groups) for part in chosen.values())
+    if options.data is None:
+        parts, rows_of = _parts_of_file(options), Part.matrix
+    else:
+        embedder, collection = open_both(options.model, options.data, options)
+        parts, rows_of = collection.parts, partial(embed_part, embedder, options=options)
+    chosen = check_scorable(source, parts, options.part, options.ks)
+    gallery, *query = (Points(rows_of(part), part.classes, part.groups) for part in chosen.values())
     with stages() as progress:
         scores = evaluate(
             gallery.embeddings,
@@ -69,22 +71,18 @@ def run(options: Options) -> None:
             details=options.per_class,
             progress=progress,
         )
-    classes = _classes(chosen)
+    classes = len({name for part in chosen.values() for name in part.classes.tolist()})
     named = {"all": chosen["test"]} if options.data is None and parts.keys() == {"test"} else chosen  # a file without a split
-    print(f"{source}: {' and '.join(f'{name} of {len(part):,} items' for name, part in named.items())}, {len(classes):,} classes")
+    print(f"{source}: {' and '.join(f'{name} of {len(part):,} items' for name, part in named.items())}, {classes:,} classes")
     print(*_table(scores), sep="\n")
     if out is not None:
-        data = {"classes": len(classes), "items": {name: len(part) for name, part in chosen.items()}}
+        data = {"classes": classes, "items": {name: len(part) for name, part in chosen.items()}}
         record = {"scores": scores.as_dict(), "options": as_dict(options), "data": data, "versions": versions()}
         write_json(out, record | _by_class(scores))
 
 
-Parts = Mapping[str, "Part"]
-RowsOf = Callable[["Part"], "NDArray[np.float32]"]
-
-
-def _open_file(options: Options) -> tuple[Parts, RowsOf]:
-    """The rows of an embeddings file as they are."""
+def _parts_of_file(options: Options) -> Mapping[str, Part]:
+    """The parts of an embeddings file as they are."""
     from obdsd.data.embeddings import SUFFIXES, parts_as_given
 
     path = Path(options.model.removeprefix("embeddings:")).expanduser()
@@ -92,53 +90,9 @@ def _open_file(options: Options) -> tuple[Parts, RowsOf]:
         raise InputError(f"data must be given with model={options.model!r}; only an embeddings file ({', '.join(SUFFIXES)}) stands alone")
     for each in fields(ModelOptions):
         if getattr(options, each.name) != each.default:
-            raise InputError(
-                f"{each.name}={getattr(options, each.name)} is for a model and its data; leave it out for an embeddings file alone"
-            )
-    return parts_as_given(path), lambda part: part.matrix()
-
-
-def _open_model(data: str, options: Options) -> tuple[Parts, RowsOf]:
-    embedder, collection = open_both(options.model, data, options)
-    return collection.parts, lambda part: embed_part(embedder, part, options)
-
-
-def _choose(source: str, parts: Parts, part: str) -> Parts:
-    """What is searched, and what is searched for if that is another part."""
-    if part == "test" and "test" not in parts and {"query", "gallery"} <= parts.keys():
-        return {"gallery": parts["gallery"], "query": parts["query"]}
-    if part not in parts:
-        raise InputError(f"{source}: part={part} is not there; it has {', '.join(parts)}, choose one with --part")
-    return {part: parts[part]}
-
-
-def _check(source: str, chosen: Parts, depths: Sequence[int]) -> None:
-    """Refuse what cannot be scored, before long work for it."""
-    for name, part in chosen.items():
-        item, times = Counter(part.name(index) for index in range(len(part))).most_common(1)[0]
-        if times > 1:
-            raise InputError(f"{source}: {name} holds {item!r} {times} times; an item that repeats finds itself, keep one")
-    classes = _classes(chosen)
-    if len(classes) < 2:
-        raise InputError(f"{source}: there is one class only ({classes[0]!r}); retrieval needs 2 or more to tell apart")
-    gallery = next(iter(chosen.values()))
-    most = len(gallery) - (len(chosen) == 1)
-    if max(depths) > most:
-        raise InputError(f"ks={max(depths)} is more than the {most} items of {source} that can be found; ask for fewer with --ks")
-
-
-def _classes(chosen: Parts) -> list[str]:
-    return sorted({str(name) for part in chosen.values() for name in part.classes})
-
-
-def _usable(source: str, part: Part, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    import numpy as np
-
-    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1) | ~rows.any(axis=1))
-    if len(bad):
-        first = part.name(int(bad[0]))
-        raise InputError(f"{source}: {len(bad)} embeddings are zero or not finite, the first that of {first!r}; remove or recompute them")
-    return rows
+            given = f"{each.name}={getattr(options, each.name)}"
+            raise InputError(f"{given} is for a model and its data; leave it out for an embeddings file alone")
+    return parts_as_given(path)
 
 
 def _table(scores: Scores) -> list[str]:
@@ -156,12 +110,9 @@ def _table(scores: Scores) -> list[str]:
 
 def _by_class(scores: Scores) -> dict[str, Any]:
     """The scores of each class by its name, if they were asked for."""
-    classes = scores.per_class
-    if classes is None:
+    found = scores.per_class
+    if found is None:
         return {}
-    return {
-        "per_class": {
-            str(label): {"queries": int(classes.queries[i]), **{name: float(values[i]) for name, values in classes.values.items()}}
-            for i, label in enumerate(classes.labels)
-        }
-    }
+    columns = {"queries": found.queries, **found.values}
+    rows = ({name: column[i].item() for name, column in columns.items()} for i in range(len(found.labels)))
+    return {"per_class": dict(zip(map(str, found.labels), rows, strict=True))}

@@ -10,11 +10,10 @@ import inspect
 from pathlib import Path
 
 from obdsd.catalogue import DATA
-from obdsd.data.defaults import training_defaults
 from obdsd.errors import InputError, explain_missing
 
 with explain_missing():
-    from obdsd.data.collection import Collection, Part, collect
+    from obdsd.data.collection import Collection, Part, collect, training_defaults
 
 __all__ = ["Collection", "Part", "collect", "data_kind", "open_data", "training_defaults"]
 

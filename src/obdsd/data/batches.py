@@ -112,16 +112,12 @@ class ClassBatches(Batches):
         members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
         self.members = [indices for indices in members if len(indices) > 1]
         self.replacement, self.number = replacement, len(labels) // batch_size
-        self._check(len(labels))
-
-    def _check(self, items: int) -> None:
-        b, k, usable = self.batch_size, self.per_class, len(self.members)
-        if self.classes > usable and not self.replacement:
-            raise InputError(
-                f"batch_size={b} needs {self.classes} classes × {k}, but {usable} classes have 2 images or more; try {max(usable, 2) * k}"
-            )
+        k, usable, needed = per_class, len(self.members), f"batch_size={batch_size} needs {self.classes} classes × {per_class}"
+        if self.classes > usable and not replacement:
+            raise InputError(f"{needed}, but {usable} classes have 2 images or more; try {max(usable, 2) * k}")
         if not self.number:
-            raise InputError(f"batch_size={b} is more than the {items} training items; try {max(items // k * k, 2 * k)}")
+            most = max(len(labels) // k * k, 2 * k)
+            raise InputError(f"batch_size={batch_size} is more than the {len(labels)} training items; try {most}")
 
     def items_of(self, epoch: int) -> Iterator[list[int]]:
         random = np.random.default_rng((self.seed, epoch))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
-from obdsd.data.class_folders import Classes
-from obdsd.data.collection import Collection, Part
-from obdsd.data.images import ImageFiles
+from obdsd.data.collection import Collection, some, split_parts
+from obdsd.data.folders import Classes
+from obdsd.data.items import ImageFiles
 from obdsd.errors import InputError
 
 
@@ -33,9 +32,21 @@ def unknown_layout(name: str, base: Path, wanted: str) -> InputError:
     return InputError(f"{name}: no known layout in {base}; looked for {wanted}")
 
 
-def some(names: Sequence[str], most: int = 5) -> str:
-    """The first few of many names, for a message."""
-    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+def read_list(path: Path, header: str, skip: int = 0) -> Iterator[list[str]]:
+    """The lines of a list after `skip` of them, each with the columns of the header."""
+    columns = len(header.split())
+    try:
+        lines = path.read_bytes().decode().split("\n")
+    except UnicodeDecodeError as damage:
+        raise InputError(f"{path}: is not UTF-8 at byte {damage.start}; save the list as UTF-8") from None
+    for number, line in enumerate(lines[skip:], start=skip + 1):
+        fields = line.split()
+        if fields and len(fields) != columns:
+            raise InputError(f"{path}: line {number} must have {columns} columns ({header}), not {len(fields)}; mend or replace the list")
+        if any(field.startswith("/") or ".." in field.split("/") for field in fields):
+            raise InputError(f"{path}: line {number} names a file outside of the folder, {line.strip()!r}; mend or replace the list")
+        if fields:
+            yield fields
 
 
 def halves(classes: Classes, number: Mapping[str, int], counts: Mapping[str, Count]) -> tuple[dict[str, Classes], list[str]]:
@@ -63,59 +74,29 @@ def benchmark(
     allow_incomplete: bool,
 ) -> Collection:
     """The collection of the images that exist. Unless `allow_incomplete`, they must be as many as `counts` says."""
-    found, missing = {}, []
-    for part, classes in parts.items():
-        found[part], absent = _existing(base, classes)
-        missing += absent
-    problems = [*_wrong_counts(found, counts), *notes]
-    empty = list(dict.fromkeys(c for classes in found.values() for c, paths in classes.items() if not paths))
+    rows = [(path, c, part) for part, classes in parts.items() for c, paths in classes.items() for path in paths]
+    folders = {os.path.dirname(path) for path, *_ in rows}  # each is read once
+    files = {os.path.join(folder, file) for folder in folders if (base / folder).is_dir() for file in os.listdir(base / folder)}
+    exists = [os.path.join(*os.path.split(path)) in files for path, *_ in rows]
+    kept, missing = list(itertools.compress(rows, exists)), [path for (path, *_), there in zip(rows, exists, strict=True) if not there]
+    filled = {(c, part) for _, c, part in kept}
+    problems = []
+    for part, expected in counts.items():
+        found = Count(sum(where == part for _, where in filled), sum(where == part for *_, where in kept))
+        if found != expected:
+            problems.append(
+                f"{part} has {found.classes:,} classes and {found.images:,} images, expected {expected.classes:,} and {expected.images:,}"
+            )
+    problems += notes
+    empty = list(dict.fromkeys(c for part, classes in parts.items() for c in classes if (c, part) not in filled))
     if empty:
         problems.append(f"{len(empty):,} classes have no files: {some(empty)}")
     if missing:
         problems.append(f"{len(missing):,} listed files are missing: {some(missing)}")
     if problems and not allow_incomplete:
         raise InputError(f"{name} at {base}: {'; '.join(problems)}; complete the data, or accept it with allow_incomplete=True")
-    return Collection(name, _parts(base, found))
-
-
-def _existing(base: Path, classes: Classes) -> tuple[Classes, list[str]]:
-    """The images that exist, by reading each folder once, and those that do not."""
-    folders = {os.path.dirname(path) for paths in classes.values() for path in paths}
-    there = {folder: set(os.listdir(base / folder)) if (base / folder).is_dir() else set() for folder in folders}
-    kept: Classes = {name: [] for name in classes}
-    absent: list[str] = []
-    for name, paths in classes.items():
-        for path in paths:
-            folder, file = os.path.split(path)
-            (kept[name] if file in there[folder] else absent).append(path)
-    return kept, absent
-
-
-def _wrong_counts(parts: Mapping[str, Classes], counts: Mapping[str, Count]) -> list[str]:
-    """What differs from the expected counts, a text for each part."""
-    wrong = []
-    for part, expected in counts.items():
-        there = Count(sum(map(bool, parts[part].values())), sum(map(len, parts[part].values())))
-        if there != expected:
-            wrong.append(
-                f"{part} has {there.classes:,} classes and {there.images:,} images, expected {expected.classes:,} and {expected.images:,}"
-            )
-    return wrong
-
-
-def _parts(base: Path, parts: Mapping[str, Classes]) -> dict[str, Part]:
-    """Parts over one list of files. Query and gallery are searched with each other and share one numbering of their classes."""
-    files = ImageFiles(base, [path for classes in parts.values() for paths in classes.values() for path in paths])
-    sides = {part: "train" if part == "train" else "test" for part in parts}
-    numbers: dict[str, dict[str, int]] = {"train": {}, "test": {}}
-    for part, classes in parts.items():
-        number = numbers[sides[part]]
-        for c in (c for c, paths in classes.items() if paths):
-            number.setdefault(c, len(number))
-    made, start = {}, 0
-    for part, classes in parts.items():
-        number = numbers[sides[part]]
-        labels = np.array([number[c] for c, paths in classes.items() for _ in paths], dtype=np.int64)
-        made[part] = Part(files, np.arange(start, start + len(labels), dtype=np.int64), labels, tuple(number))
-        start += len(labels)
-    return made
+    for part in parts:
+        if part not in {where for _, where in filled}:
+            raise InputError(f"{name}: {part} has no items; check the path and the split")
+    images, labels, splits = zip(*kept, strict=True)
+    return Collection(name, split_parts(name, ImageFiles(base, images), labels, splits, as_listed=True))

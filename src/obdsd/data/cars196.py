@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from obdsd.data.benchmarks import Count, benchmark, halves, home, some, unknown_layout
-from obdsd.data.class_folders import Classes, merged_class_folders
-from obdsd.data.collection import Collection
-from obdsd.data.defaults import training_defaults
+from obdsd.data.benchmarks import Count, benchmark, halves, home, unknown_layout
+from obdsd.data.collection import Collection, some, training_defaults
+from obdsd.data.folders import Classes, merged_class_folders
 from obdsd.errors import InputError
 
 COUNTS = {"train": Count(98, 8054), "test": Count(98, 8131)}
@@ -46,8 +45,7 @@ def cars196(path: Path, allow_incomplete: bool = False) -> Collection:
 
 def _annotated(path: Path) -> tuple[Classes, dict[str, int]]:
     """The classes of `cars_annos.mat` with their files and their numbers."""
-    content = _load_mat(path)
-    names = _class_names(path, content)
+    content, names = _devkit(path)
     rows = np.atleast_1d(content.get("annotations", np.zeros(0)))
     if not {"relative_im_path", "class"} <= set(rows.dtype.names or ()):
         raise InputError(f"{path}: has no annotations with 'relative_im_path' and 'class'; get the official devkit again")
@@ -65,7 +63,7 @@ def _numbers_by_name(base: Path, classes: Iterable[str], devkit: Path) -> dict[s
     def plain(name: str) -> str:
         return re.sub(r"[\W_]", "", name).lower()
 
-    official = {plain(name): number for number, name in enumerate(_class_names(devkit, _load_mat(devkit)), start=1)}
+    official = {plain(name): number for number, name in enumerate(_devkit(devkit)[1], start=1)}
     unknown = [name for name in classes if plain(name) not in official]
     if unknown:
         raise InputError(f"cars196 at {base}: class folders {some(unknown)} are not in {devkit.name}; rename or remove them")
@@ -91,16 +89,14 @@ def _halves_by_image_number(base: Path, classes: Classes) -> dict[str, Classes]:
     return {"train": {c: classes[c] for c in order[:half]}, "test": {c: classes[c] for c in order[half:]}}
 
 
-def _load_mat(path: Path) -> Mapping[str, Any]:
+def _devkit(path: Path) -> tuple[Mapping[str, Any], list[str]]:
+    """What a file of the devkit holds, and its class names."""
     from scipy.io import loadmat
 
     try:
-        return loadmat(path, squeeze_me=True)
+        content = loadmat(path, squeeze_me=True)
     except Exception as damage:  # scipy lets through whatever a damaged file leads to, UnboundLocalError among them
         raise InputError(f"{path}: cannot be read as a MATLAB file ({' '.join(str(damage).split())}); get it again") from damage
-
-
-def _class_names(path: Path, content: Mapping[str, Any]) -> list[str]:
     if "class_names" not in content:
         raise InputError(f"{path}: has no field 'class_names'; get the official devkit again")
-    return [str(name) for name in np.atleast_1d(content["class_names"])]
+    return content, [str(name) for name in np.atleast_1d(content["class_names"])]

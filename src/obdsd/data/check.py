@@ -1,12 +1,13 @@
-"""Is a collection fit to train on? Reads every item once and names what is wrong."""
+"""Is a collection fit to train on and to be scored, and which part of it is scored? One answer for every command."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -16,48 +17,66 @@ from obdsd.errors import InputError
 CHUNK = 256  # items under way at once: memory stays bounded whatever the size of the collection
 
 
-@dataclass(frozen=True)
-class PartSummary:
-    """What a part holds."""
+def scored_parts(name: str, parts: Mapping[str, Part], part: str = "test") -> dict[str, Part]:
+    """What is searched, and then what searches it if that is another part.
 
-    name: str
-    classes: int
-    items: int
-    singletons: int
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What `check` found; `unreadable` and `crossing` make training wrong, singletons do not."""
-
-    parts: list[PartSummary]
-    unreadable: list[str] = field(default_factory=list)
-    crossing: list[tuple[str, str]] = field(default_factory=list)
+    `test` stands for the gallery and the query where the data have both, also beside a test part.
+    """
+    if part == "test" and {"query", "gallery"} <= parts.keys():
+        return {"gallery": parts["gallery"], "query": parts["query"]}
+    if part not in parts:
+        raise InputError(f"{name}: part={part} is not there; it has {', '.join(parts)}, choose one of these or split otherwise")
+    return {part: parts[part]}
 
 
-def check(collection: Collection, advance: Callable[[int], None] = lambda count: None) -> Findings:
-    """Read every item of every part; find the unreadable, and identical content on both sides of the train/test line.
+def check_scorable(name: str, parts: Mapping[str, Part], part: str = "test", ks: Sequence[int] = ()) -> dict[str, Part]:
+    """The scored parts. What could not be scored is refused, before long work for it."""
+    chosen = scored_parts(name, parts, part)
+    groups: dict[str, set[Any]] = defaultdict(set)  # of each class; without groups every item is one
+    for which, each in chosen.items():
+        item, times = Counter(map(each.name, range(len(each)))).most_common(1)[0]
+        if times > 1:
+            raise InputError(f"{name}: {which} holds {item!r} {times} times; an item that repeats finds itself, keep one")
+        marks = [(which, index) for index in range(len(each))] if each.groups is None else each.groups.tolist()
+        for label, mark in zip(each.classes.tolist(), marks, strict=True):
+            groups[label].add(mark)
+    where = " and ".join(chosen)
+    if len(groups) < 2:
+        raise InputError(f"{name}: {where}: there is one class only ({min(groups)!r}); retrieval needs 2 or more to tell apart")
+    searched, gallery = next(iter(chosen.items()))
+    most = len(gallery) - (len(chosen) == 1)
+    if max(ks, default=0) > most:
+        raise InputError(f"ks={max(ks)} is more than the {most} items of {searched} that can be found; ask for fewer")
+    findable = set.intersection(*(set(each.classes.tolist()) for each in chosen.values()))
+    if not any(len(groups[label]) > 1 for label in findable):
+        raise InputError(f"{name}: {where}: no query has another item of its class to find; give classes of 2 items or more")
+    return chosen
+
+
+def check(collection: Collection, advance: Callable[[int], None] = lambda count: None) -> list[str]:
+    """What is wrong with a collection: items that cannot be read, identical content on both sides of the train/test line, and what
+    keeps it from being scored.
 
     Content is compared by a hash of the decoded pixels (or of the vector), so that copies under another name, or with other metadata, are
     found too. `advance` is told how many items were done.
     """
-    unreadable: list[str] = []
+    problems: list[str] = []
     first_in_training: dict[bytes, str] = {}
-    crossing: list[tuple[str, str]] = []
     for name in sorted(collection.parts, key=lambda part: part not in ("train", "val")):
         part = collection[name]
         for index, content in _digests(part, advance):
             if isinstance(content, InputError):
-                unreadable.append(str(content))
+                problems.append(f"unreadable: {content}")
             elif name in ("train", "val"):
                 first_in_training.setdefault(content, f"{name}/{part.name(index)}")
             elif content in first_in_training:
-                crossing.append((first_in_training[content], f"{name}/{part.name(index)}"))
-    parts = []
-    for name, part in collection.parts.items():
-        sizes = np.bincount(part.labels, minlength=len(part.class_names))
-        parts.append(PartSummary(name, int((sizes > 0).sum()), len(part), int((sizes == 1).sum())))
-    return Findings(parts, unreadable, crossing)
+                problems.append(f"same content in training and test: {first_in_training[content]} = {name}/{part.name(index)}")
+    for name in ("test", *({"val"} & collection.parts.keys())):
+        try:
+            check_scorable(collection.name, collection.parts, name)
+        except InputError as fault:
+            problems.append(f"cannot be scored: {fault}")
+    return problems
 
 
 def _digests(part: Part, advance: Callable[[int], None]) -> Iterator[tuple[int, bytes | InputError]]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from obdsd.data.images import ImageFiles
-from obdsd.data.items import Items, Rows
+from obdsd.data.items import ImageFiles, Items, Rows
 from obdsd.errors import InputError
 
+Load = TypeVar("Load", bound=Callable[..., Any])
 SPLITS = ("train", "val", "test", "query", "gallery")
 
 
@@ -82,14 +83,8 @@ class Part:
         """The items of these classes, numbered anew in this order."""
         number = np.full(len(self.class_names), -1, dtype=np.int64)
         number[np.asarray(classes)] = np.arange(len(classes))
-        kept = number[self.labels] >= 0
-        return replace(
-            self,
-            positions=self.positions[kept],
-            labels=number[self.labels[kept]],
-            class_names=tuple(self.class_names[c] for c in classes),
-            groups=None if self.groups is None else self.groups[kept],
-        )
+        kept = self.take(np.flatnonzero(number[self.labels] >= 0))
+        return replace(kept, labels=number[kept.labels], class_names=tuple(self.class_names[c] for c in classes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,24 +95,15 @@ class Collection:
     parts: Mapping[str, Part]
 
     def __post_init__(self) -> None:
-        for name, part in self.parts.items():
-            if not len(part):
-                raise InputError(f"{self.name}: {name} has no items; check the path and the split")
         train = self["train"]
         if len(train.class_names) < 2:
             raise InputError(f"{self.name}: train has one class only ({train.class_names[0]!r}); a metric needs 2 or more to compare")
         if np.bincount(train.labels).max() < 2:
             raise InputError(f"{self.name}: no training class has 2 items; without a pair of one class there is nothing to learn")
-        scored = sorted(self.parts.keys() - {"train", "val"})
-        for one, other in [("train", name) for name in (*scored, "val")] + [("val", name) for name in scored]:
-            if one in self.parts and other in self.parts:
-                self._check_apart(one, other)
-
-    def _check_apart(self, one: str, other: str) -> None:
-        shared = sorted({*self.parts[one].class_names} & {*self.parts[other].class_names})
-        if shared:
-            some = ", ".join(shared[:3]) + (", …" if len(shared) > 3 else "")
-            raise InputError(f"{self.name}: {one} and {other} share {len(shared)} classes ({some}); split by class")
+        for one, other in itertools.combinations(self.parts, 2):
+            shared = sorted({*self.parts[one].class_names} & {*self.parts[other].class_names})
+            if shared and {one, other} & {"train", "val"}:  # those that are scored may share theirs
+                raise InputError(f"{self.name}: {one} and {other} share {len(shared)} classes ({some(shared, 3)}); split by class")
 
     def __getitem__(self, name: str) -> Part:
         if name not in self.parts:
@@ -167,10 +153,15 @@ def collect(
 
 
 def split_parts(
-    name: str, items: Items, labels: Sequence[str], splits: Sequence[str], groups: NDArray[np.int64] | None = None
+    name: str,
+    items: Items,
+    labels: Sequence[str],
+    splits: Sequence[str],
+    groups: NDArray[np.int64] | None = None,
+    as_listed: bool = False,
 ) -> dict[str, Part]:
-    """The parts that each item's split says, whatever they are."""
-    names, numbers = numbered(labels)
+    """The parts that each item's split says, whatever they are. Classes are numbered by the alphabet, or as they are listed."""
+    names, numbers = numbered(labels, as_listed)
     split_of = np.asarray(splits, dtype=object).astype(str)
     unknown = sorted(set(split_of.tolist()) - set(SPLITS))
     if unknown:
@@ -192,14 +183,21 @@ def split_parts(
     return parts
 
 
-def numbered(values: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The different values as text, in order, and which of them each is.
+def numbered(values: Sequence[Any], as_listed: bool = False) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The different values as text, by the alphabet or in the order in which they come, and which of them each is.
 
     >>> names, numbers = numbered(["wren", "kestrel", "wren"])
     >>> names.tolist(), numbers.tolist()
     (['kestrel', 'wren'], [1, 0, 1])
     """
-    return np.unique(np.asarray(values, dtype=object).astype(str), return_inverse=True)
+    names, first, numbers = np.unique(np.asarray(values, dtype=object).astype(str), return_index=True, return_inverse=True)
+    order = np.argsort(first) if as_listed else np.arange(len(names))
+    return names[order], np.argsort(order)[numbers]
+
+
+def some(names: Sequence[str], most: int = 5) -> str:
+    """The first few of many names, for a message."""
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
 def _split_by_class(name: str, labels: Sequence[str], seed: int, test_fraction: float) -> list[str]:
@@ -214,6 +212,22 @@ def _split_by_class(name: str, labels: Sequence[str], seed: int, test_fraction: 
     tests = np.zeros(classes, dtype=bool)
     tests[np.random.default_rng(seed).permutation(classes)[:tested]] = True
     return ["test" if test else "train" for test in tests[numbers]]
+
+
+def training_defaults(**settings: Any) -> Callable[[Load], Load]:
+    """Give a data set the training settings that fit it. A preset takes them where the user gives none.
+
+    >>> @training_defaults(epochs=20)
+    ... def mine(path): ...
+    >>> mine.training_defaults
+    {'epochs': 20}
+    """
+
+    def mark(load: Load) -> Load:
+        load.training_defaults = settings  # type: ignore[attr-defined]
+        return load
+
+    return mark
 
 
 def loader_workers(asked: int | None, part: Part) -> int:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from obdsd.data.benchmarks import Count, benchmark, halves, home, some, unknown_layout
-from obdsd.data.class_folders import Classes, merged_class_folders
-from obdsd.data.collection import Collection
-from obdsd.data.defaults import training_defaults
-from obdsd.data.lists import read_list
+from obdsd.data.benchmarks import Count, benchmark, halves, home, read_list, unknown_layout
+from obdsd.data.collection import Collection, some, training_defaults
+from obdsd.data.folders import Classes, merged_class_folders
 from obdsd.errors import InputError
 
 COUNTS = {"train": Count(100, 5864), "test": Count(100, 5924)}

@@ -15,10 +15,9 @@ import pyarrow.compute
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from obdsd.data.collection import Collection, Part, collect, numbered, split_parts
-from obdsd.data.defaults import training_defaults
+from obdsd.data.collection import Collection, Part, collect, numbered, split_parts, training_defaults
 from obdsd.data.items import Rows
-from obdsd.data.tables import read_table
+from obdsd.data.manifests import read_table
 from obdsd.errors import InputError
 from obdsd.files import replacing
 
@@ -157,12 +156,8 @@ def _matrix(path: Path, vectors: NDArray[Any]) -> NDArray[np.float32]:
         raise InputError(f"{path}: vectors have shape {vectors.shape} and type {vectors.dtype}; expected numbers of shape (items, dim)")
     with np.errstate(over="ignore"):
         matrix = np.ascontiguousarray(vectors, dtype=np.float32)
-    broken = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
-    if len(broken):
-        raise InputError(
-            f"{path}: {len(broken)} vectors have NaN or infinite entries, the first in row {broken[0]}; remove or recompute them"
-        )
-    empty = np.flatnonzero(~matrix.any(axis=1))
-    if len(empty):
-        raise InputError(f"{path}: {len(empty)} vectors hold only zeros, the first in row {empty[0]}; remove or recompute them")
+    faults = {"have NaN or infinite entries": ~np.isfinite(matrix).all(axis=1), "hold only zeros": ~matrix.any(axis=1)}
+    for fault, bad in faults.items():
+        if bad.any():
+            raise InputError(f"{path}: {bad.sum()} vectors {fault}, the first in row {bad.argmax()}; remove or recompute them")
     return matrix

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-from obdsd.data.collection import Collection, Part
-from obdsd.data.defaults import training_defaults
+from obdsd.data.collection import Collection, split_parts, training_defaults
 from obdsd.errors import InputError
 from obdsd.files import replacing
 
@@ -64,18 +63,18 @@ def glyphs(cache: Path | None = None) -> Collection:
     rendered = _load(file)
     if rendered is None:
         rendered = _render()
-        _store(file, rendered)
+        try:
+            with replacing(file) as archive:  # whole or not at all, also for a process that reads it now
+                np.savez(archive, **rendered)  # type: ignore[arg-type]
+        except InputError as problem:
+            warnings.warn(f"glyphs are rendered anew each time: {problem}", stacklevel=2)
     letters = [chr(code) for code in rendered["codes"]]
     number = itertools.cycle(range(INSTANCES))
     names = [f"{_code(letter)}/{face}-{i:02d}" for letter, face, i in zip(letters, rendered["faces"], number, strict=False)]
     items = GlyphImages(rendered["pixels"], names)
-    parts = {}
-    for part, scripts in SCRIPTS.items():
-        positions = np.array([i for i, letter in enumerate(letters) if _script(letter) in scripts], dtype=np.int64)
-        classes = list(dict.fromkeys(letters[i] for i in positions))
-        labels = np.array([classes.index(letters[i]) for i in positions], dtype=np.int64)
-        parts[part] = Part(items, positions, labels, tuple(f"{_code(c)} {unicodedata.name(c)}" for c in classes))
-    return Collection("glyphs", parts)
+    labels = [f"{_code(letter)} {unicodedata.name(letter)}" for letter in letters]
+    splits = ["train" if _script(letter) in SCRIPTS["train"] else "test" for letter in letters]
+    return Collection("glyphs", split_parts("glyphs", items, labels, splits, as_listed=True))
 
 
 def _code(letter: str) -> str:
@@ -96,14 +95,6 @@ def _load(file: Path) -> dict[str, NDArray[Any]] | None:
             return {key: stored[key] for key in ("pixels", "codes", "faces")}
     except (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile):  # what a damaged archive is known to raise
         return None
-
-
-def _store(file: Path, rendered: Mapping[str, NDArray[Any]]) -> None:
-    try:
-        with replacing(file) as archive:  # whole or not at all, also for a process that reads it now
-            np.savez(archive, pixels=rendered["pixels"], codes=rendered["codes"], faces=rendered["faces"])
-    except InputError as problem:
-        warnings.warn(f"glyphs are rendered anew each time: {problem}", stacklevel=3)
 
 
 def _render() -> dict[str, NDArray[Any]]:
@@ -159,6 +150,7 @@ def _choose(faces: Mapping[str, set[str]]) -> list[str]:
     A letter that looks like one chosen before it, on either side, is left out.
     """
     font = _font(_COMMON)
+    common = sorted(faces[_COMMON], key=lambda c: (-sum(c in known for known in faces.values()), c))
     chosen: dict[str, NDArray[np.float32]] = {}
 
     def is_new(letter: str) -> bool:
@@ -166,7 +158,7 @@ def _choose(faces: Mapping[str, set[str]]) -> list[str]:
 
     for part, scripts in SCRIPTS.items():
         most = len(chosen) + CLASSES[part]
-        queues = deque(iter(_by_faces(script, faces)) for script in scripts)
+        queues = deque(iter([c for c in common if _script(c) == script]) for script in scripts)
         while queues and len(chosen) < most:
             queue = queues.popleft()
             letter = next(filter(is_new, queue), None)
@@ -174,11 +166,6 @@ def _choose(faces: Mapping[str, set[str]]) -> list[str]:
                 chosen[letter] = _shape(letter, font)
                 queues.append(queue)
     return list(chosen)
-
-
-def _by_faces(script: str, faces: Mapping[str, set[str]]) -> list[str]:
-    letters = [c for c in faces[_COMMON] if _script(c) == script]
-    return sorted(letters, key=lambda c: (-sum(c in known for known in faces.values()), c))
 
 
 def _shape(letter: str, font: ImageFont.FreeTypeFont) -> NDArray[np.float32]:

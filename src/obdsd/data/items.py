@@ -1,12 +1,22 @@
-"""Where the items of a collection come from. Image files are in `images.py`, rendered letters in `glyphs.py`, rows of a matrix here."""
+"""Where the items of a collection come from: image files and rows of a matrix. (Rendered letters are in `glyphs.py`.)"""
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from obdsd.errors import InputError
+
+Box = tuple[int, int, int, int]
 
 
 @runtime_checkable
@@ -40,3 +50,55 @@ class Rows:
 
     def stamp(self, positions: NDArray[np.int64]) -> bytes:
         return self.matrix[positions].tobytes()
+
+
+@dataclass(frozen=True, eq=False)
+class ImageFiles:
+    """Files below a folder, each with an optional crop box (x1, y1, x2, y2)."""
+
+    root: Path
+    paths: Sequence[str]
+    boxes: Sequence[Box | None] | None = None
+
+    def name(self, position: int) -> str:
+        """The path; crops of one image are told apart by their boxes."""
+        path, box = self.paths[position], self._box(position)
+        return path if box is None or self._uses[path] == 1 else f"{path} {box}"
+
+    def read(self, position: int) -> Image.Image:
+        image, box = read_image(self.root / self.paths[position]), self._box(position)
+        return image if box is None else image.crop(box)
+
+    def _box(self, position: int) -> Box | None:
+        return None if self.boxes is None else self.boxes[position]
+
+    @cached_property
+    def _uses(self) -> Counter[str]:
+        return Counter(self.paths)
+
+    def stamp(self, positions: NDArray[np.int64]) -> bytes:
+        sizes = [os.path.getsize(path) if (path := self.root / self.paths[p]).exists() else -1 for p in positions]
+        return np.array(sizes, dtype=np.int64).tobytes() + repr(None if self.boxes is None else [self.boxes[p] for p in positions]).encode()
+
+
+def read_image(path: Path) -> Image.Image:
+    """An RGB image: the first frame of an animation, 16 bits scaled to 8, transparency on white, upright as its camera says."""
+    try:
+        with Image.open(path) as image:
+            image.load()
+            return _to_rgb(ImageOps.exif_transpose(image))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such image; check the path or the manifest") from None
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as damage:
+        raise InputError(f"{path}: cannot be read as an image ({' '.join(str(damage).split())}); replace or remove it") from damage
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I;16") or image.mode in ("I", "F"):
+        values = np.asarray(image).astype(np.float64)
+        top = 65535.0 if image.mode.startswith("I;16") or values.max(initial=0) > 255 else 255.0  # 32-bit files do not say
+        return Image.fromarray((values.clip(0, top) / top * 255).round().astype(np.uint8)).convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        layer = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+    return image.convert("RGB")

@@ -6,9 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
 from obdsd.data.collection import Collection, collect, numbered
-from obdsd.data.images import Box, ImageFiles
-from obdsd.data.tables import read_table
+from obdsd.data.items import Box, ImageFiles
 from obdsd.errors import InputError
 
 BOX = ("x1", "y1", "x2", "y2")
@@ -35,6 +38,23 @@ def manifest(path: Path, seed: int = 0, test_fraction: float = 0.5) -> Collectio
     groups = numbered(columns["group"])[1] if "group" in columns else None
     labels = [str(label) for label in columns["label"]]
     return collect(str(path), items, labels, _splits(path, columns), groups=groups, seed=seed, test_fraction=test_fraction)
+
+
+def read_table(path: Path) -> pa.Table:
+    """A CSV file with text columns, or a Parquet file."""
+    try:
+        if path.suffix.lower() == ".parquet":
+            return pa.parquet.read_table(path)
+        layout = pa.csv.ParseOptions(newlines_in_values=True)
+        names = pa.csv.read_csv(path, parse_options=layout).column_names
+        as_text = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
+        return pa.csv.read_csv(path, convert_options=as_text, parse_options=layout)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (pa.ArrowException, OSError, UnicodeError) as fault:
+        raise InputError(
+            f"{path}: cannot be read as a table ({' '.join(str(fault).split())[:200]}); expected UTF-8 CSV or Parquet"
+        ) from fault
 
 
 def _inside(manifest: Path, row: int, name: str) -> str:
@@ -67,15 +87,14 @@ def _boxes(path: Path, columns: dict[str, list[Any]]) -> list[Box | None] | None
 
 
 def _splits(path: Path, columns: dict[str, list[Any]]) -> list[str] | None:
-    if "is_query" not in columns and "is_gallery" not in columns:
-        return [str(split) for split in columns["split"]] if "split" in columns else None
     rows = len(columns["path"])
+    splits = [str(split) for split in columns.get("split", ["train"] * rows)]
     asks, is_asked = (_flags(path, name, columns.get(name, [False] * rows)) for name in ("is_query", "is_gallery"))
-    if any(a and b for a, b in zip(asks, is_asked, strict=True)):
-        row = next(row for row in range(rows) if asks[row] and is_asked[row])
-        raise InputError(f"{path}: row {row + 1} is both query and gallery; where each is both, use split=test")
-    given = [str(split) for split in columns["split"]] if "split" in columns else ["train"] * rows
-    return ["query" if asks[row] else "gallery" if is_asked[row] else given[row] for row in range(rows)]
+    for row in range(rows):
+        if asks[row] and is_asked[row]:
+            raise InputError(f"{path}: row {row + 1} is both query and gallery; where each is both, use split=test")
+        splits[row] = "query" if asks[row] else "gallery" if is_asked[row] else splits[row]
+    return splits if columns.keys() & {"split", "is_query", "is_gallery"} else None
 
 
 def _flags(path: Path, name: str, values: list[Any]) -> list[bool]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from obdsd.data.benchmarks import Count, benchmark, home, unknown_layout
-from obdsd.data.class_folders import Classes
-from obdsd.data.collection import Collection
-from obdsd.data.defaults import training_defaults
-from obdsd.data.lists import read_list
+from obdsd.data.benchmarks import Count, benchmark, home, read_list, unknown_layout
+from obdsd.data.collection import Collection, training_defaults
+from obdsd.data.folders import Classes
 
 COUNTS = {"train": Count(11318, 59551), "test": Count(11316, 60502)}
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,6 @@ class Metric:
         name: The flat name in scores and files, such as map@r.
         title: The name in tables and plots, such as MAP@R.
         sentence: What it measures and which direction is better, in plain English.
-        better: Which direction is better, or None if neither is.
         percent: Whether tables show it in percent.
         per_query: The value of each query of a ranking; the score is the mean over the queries that count.
         of_space: The value of a whole space; None, infinite or NaN where it has none.
@@ -67,7 +66,6 @@ class Metric:
     name: str
     title: str
     sentence: str
-    better: Literal["higher", "lower"] | None
     percent: bool = False
     per_query: Callable[[Ranking], NDArray[Any]] | None = None
     of_space: Callable[[Space], float | None] | None = None
@@ -105,7 +103,6 @@ def recall_at(k: int) -> Metric:
         name=f"recall@{k}",
         title=f"Recall@{k}",
         sentence=f"Share of queries {whose}. Higher is better.",
-        better="higher",
         percent=True,
         per_query=partial(retrieval.recall_at, k=k),
         depth=k,
@@ -113,78 +110,64 @@ def recall_at(k: int) -> Metric:
     )
 
 
+share = partial(Metric, percent=True)
+shape = partial(Metric, on_training_set=True)
 _TABLE = [
     recall_at(1),
-    Metric(
+    share(
         name="r-precision",
         title="R-precision",
         sentence="Share of a query's R nearest items that have its class, where R is the number of other items in that class. "
         "Higher is better.",
-        better="higher",
-        percent=True,
         per_query=retrieval.r_precision,
     ),
-    Metric(
+    share(
         name="map@r",
         title="MAP@R",
         sentence="How far up the items of a query's class are among its R nearest. Higher is better.",
-        better="higher",
-        percent=True,
         per_query=retrieval.map_at_r,
     ),
-    Metric(
+    share(
         name="nmi",
         title="NMI",
         sentence="How well the clusters of k-means agree with the classes. Many classes raise it by chance. Higher is better.",
-        better="higher",
-        percent=True,
         of_space=lambda space: clustering.nmi(space.labels, space.clusters),
         needs_clusters=True,
     ),
-    Metric(
+    share(
         name="ami",
         title="AMI",
         sentence="How well the clusters of k-means agree with the classes, without what chance gives. Higher is better.",
-        better="higher",
-        percent=True,
         of_space=lambda space: clustering.ami(space.labels, space.clusters),
         needs_clusters=True,
     ),
-    Metric(
+    shape(
         name="density",
         title="Density",
         sentence="Distance inside classes over distance between them. It rises if classes keep their variety, and also if all "
         "embeddings are drawn together. Neither direction is always better.",
-        better=None,
         of_space=lambda space: space.density.ratio,
-        on_training_set=True,
     ),
-    Metric(
+    shape(
         name="intra",
         title="Distance inside classes",
         sentence="How far apart the items of one class are, as cosine distance. Neither direction is always better.",
-        better=None,
         of_space=lambda space: space.density.intra,
-        on_training_set=True,
         compared=False,
     ),
-    Metric(
+    shape(
         name="inter",
         title="Distance between classes",
         sentence="How far apart the class means are, as cosine distance. Near 0 all embeddings are nearly the same, and density says "
         "nothing. Neither direction is always better.",
-        better=None,
         of_space=lambda space: space.density.inter,
-        on_training_set=True,
         compared=False,
     ),
-    Metric(
+    shape(
         name="spectral-decay",
         title="Spectral decay",
         sentence="How unevenly the embedding uses its directions. Lower is better: more directions are in use.",
-        better="lower",
         of_space=lambda space: spectral_decay(space.rows) if min(space.rows.shape) > 2 else None,
-        on_training_set=True,
     ),
 ]
 METRICS: dict[str, Metric] = {entry.name: entry for entry in _TABLE}

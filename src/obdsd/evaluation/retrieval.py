@@ -69,8 +69,7 @@ def rankings(gallery: Points, query: Points | None, deepest: int) -> Iterator[tu
     never finds itself, by identity and not by rank: exact copies of it are found. Of equally near rows (equal cosines in float32)
     faiss's order counts, which is the same from run to run.
     """
-    asked, groups, asked_groups = _grouped(gallery, query)
-    own = _pairs_in_gallery(gallery.labels, groups, asked.labels, asked_groups)  # ignored rows of each query
+    asked, groups, asked_groups, own = _grouped(gallery, query)  # own rows of each query are ignored
     relevant = _occurrences(gallery.labels, asked.labels) - own
     size = len(gallery.embeddings)
     depth = min(size, int(max(deepest, relevant.max()) + own.max()))
@@ -90,10 +89,7 @@ def neighbours(embeddings: Float[np.ndarray, "n d"], k: int) -> NDArray[np.int64
     rows = np.ascontiguousarray(embeddings, dtype=np.float32)
     if not 1 <= k < len(rows):
         raise InputError(f"k={k} must lie in 1..{len(rows) - 1}, the other rows; ask for fewer neighbours")
-    _, found = faiss.knn(rows, rows, k + 1, metric=faiss.METRIC_INNER_PRODUCT)
-    other = found != np.arange(len(rows))[:, None]
-    other[other.all(axis=1), k] = False  # among many duplicates the row itself may not be listed: drop the farthest instead
-    return found[other].reshape(len(rows), k)
+    return nearest(Points(rows, np.arange(len(rows))), None, k)[0]
 
 
 def nearest(gallery: Points, query: Points | None, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -101,25 +97,29 @@ def nearest(gallery: Points, query: Points | None, k: int) -> tuple[NDArray[np.i
 
     k is less where not so many rows can be found.
     """
-    asked, groups, asked_groups = _grouped(gallery, query)
-    own = int(_pairs_in_gallery(gallery.labels, groups, asked.labels, asked_groups).max())
-    k = min(k, len(gallery.embeddings) - own)
+    asked, groups, asked_groups, own = _grouped(gallery, query)
+    ignorable = int(own.max())
+    k = min(k, len(gallery.embeddings) - ignorable)
     if k < 1:
         raise InputError("gallery: holds nothing that could be found but what is ignored; give more classes or groups")
-    cosines, found = faiss.knn(asked.embeddings, gallery.embeddings, k + own, metric=faiss.METRIC_INNER_PRODUCT)
+    cosines, found = faiss.knn(asked.embeddings, gallery.embeddings, k + ignorable, metric=faiss.METRIC_INNER_PRODUCT)
     ignored = (gallery.labels[found] == asked.labels[:, None]) & (groups[found] == asked_groups[:, None])
     kept = np.argsort(ignored, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(found, kept, axis=1), np.take_along_axis(cosines, kept, axis=1)
 
 
-def _grouped(gallery: Points, query: Points | None) -> tuple[Points, NDArray[np.int64], NDArray[np.int64]]:
-    """Who asks, and everybody's group as a number; without groups nobody shares one, except a row with itself."""
-    asked = gallery if query is None else query
+def _grouped(gallery: Points, query: Points | None) -> tuple[Points, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Who asks; everybody's group as a number, where without groups nobody shares one, except a row with itself; and how many rows of the
+    gallery have both the label and the group of each query."""
+    asked, size = gallery if query is None else query, len(gallery.embeddings)
     if gallery.groups is not None and asked.groups is not None:
         numbers = np.unique(np.concatenate([gallery.groups, asked.groups]), return_inverse=True)[1]
-        return asked, numbers[: len(gallery.groups)], numbers[len(gallery.groups) :]
-    own = np.arange(len(gallery.embeddings))
-    return asked, own, own if query is None else np.full(len(query.embeddings), -1)
+        groups, asked_groups = numbers[:size], numbers[size:]
+    else:
+        groups = np.arange(size)
+        asked_groups = groups if query is None else np.full(len(query.embeddings), -1)
+    span = int(max(groups.max(), asked_groups.max())) + 2
+    return asked, groups, asked_groups, _occurrences(gallery.labels * span + groups, asked.labels * span + asked_groups)
 
 
 def _occurrences(values: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -127,11 +127,3 @@ def _occurrences(values: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np
     kinds, counts = np.unique(values, return_counts=True)
     place = np.minimum(np.searchsorted(kinds, of), len(kinds) - 1)
     return np.where(kinds[place] == of, counts[place], 0)
-
-
-def _pairs_in_gallery(
-    labels: NDArray[np.int64], groups: NDArray[np.int64], asked_labels: NDArray[np.int64], asked_groups: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """How many rows of the gallery have both the label and the group of each query."""
-    span = int(max(groups.max(), asked_groups.max())) + 2
-    return _occurrences(labels * span + groups, asked_labels * span + asked_groups)

@@ -104,14 +104,14 @@ def evaluate(
     """
     gallery = checked(Points(embeddings, labels, groups))
     asking = None if query is None else checked(_points(query), "query.")
-    gallery, asking, names = _numbered(gallery, asking)
+    gallery, asking, names, numbers = _numbered(gallery, asking)
     _check_depths(ks, len(gallery.labels) - (asking is None))
     metrics = [*(recall_at(int(k)) for k in sorted(set(ks))), *(entry for entry in METRICS.values() if entry != recall_at(1))]
     counted, per_query = _retrieve(gallery, asking, metrics, progress)
     queries = int(counted.sum())
     if not queries:
         raise InputError("labels: no query has another row of its class to find; give classes of 2 rows or more")
-    rows, numbers = _together(gallery, asking)
+    rows = gallery.embeddings if asking is None else np.concatenate([gallery.embeddings, asking.embeddings])
     space = Space(rows=rows, labels=numbers, seed=seed, restarts=restarts, progress=progress)
 
     def value(entry: Metric) -> float | None:
@@ -135,24 +135,20 @@ def _points(query: Points | tuple[Any, ...]) -> Points:
     return Points(*query)
 
 
-def _numbered(gallery: Points, asking: Points | None) -> tuple[Points, Points | None, NDArray[Any]]:
-    """The points with numbers for labels, and the label that each number stands for."""
-    if asking is None:
-        names, numbers = np.unique(gallery.labels, return_inverse=True)
-        gallery = gallery._replace(labels=numbers)
-    else:
-        if gallery.embeddings.shape[1] != asking.embeddings.shape[1]:
-            raise InputError(
-                f"query.embeddings of dim {asking.embeddings.shape[1]} must have the gallery's dim {gallery.embeddings.shape[1]}; "
-                "embed both with one model"
-            )
+def _numbered(gallery: Points, asking: Points | None) -> tuple[Points, Points | None, NDArray[Any], NDArray[np.int64]]:
+    """The points with numbers for labels, the label that each number stands for, and the numbers of both."""
+    if asking is not None:
+        dim, asking_dim = gallery.embeddings.shape[1], asking.embeddings.shape[1]
+        if dim != asking_dim:
+            raise InputError(f"query.embeddings of dim {asking_dim} must have the gallery's dim {dim}; embed both with one model")
         if (gallery.groups is None) != (asking.groups is None):
             raise InputError("groups must be given for both query and gallery or for neither; groups mark what both share")
-        names, numbers = np.unique(np.concatenate([gallery.labels, asking.labels]), return_inverse=True)
-        gallery, asking = gallery._replace(labels=numbers[: len(gallery.labels)]), asking._replace(labels=numbers[len(gallery.labels) :])
+    size, labels = len(gallery.labels), [points.labels for points in (gallery, asking) if points is not None]
+    names, numbers = np.unique(np.concatenate(labels), return_inverse=True)
     if len(names) < 2:
         raise InputError(f"labels hold one class ({str(names[0])!r}); retrieval needs 2 or more to tell apart")
-    return gallery, asking, names
+    asking = None if asking is None else asking._replace(labels=numbers[size:])
+    return gallery._replace(labels=numbers[:size]), asking, names, numbers
 
 
 def _check_depths(ks: Sequence[int], most: int) -> None:
@@ -182,12 +178,6 @@ def _retrieve(
     for found in values.values():
         found[~counts] = 0
     return counts, values
-
-
-def _together(gallery: Points, asking: Points | None) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    if asking is None:
-        return gallery.embeddings, gallery.labels
-    return np.concatenate([gallery.embeddings, asking.embeddings]), np.concatenate([gallery.labels, asking.labels])
 
 
 def _by_class(counted: NDArray[np.bool_], per_query: dict[str, NDArray[Any]], numbers: NDArray[np.int64], names: NDArray[Any]) -> PerClass:

@@ -111,11 +111,6 @@ def has_class_token(backbone: nn.Module) -> bool:
     return getattr(backbone, "cls_token", None) is not None
 
 
-def prefix_tokens(backbone: nn.Module) -> int:
-    """How many of a transformer's tokens come before those of the patches: class token, registers."""
-    return getattr(backbone, "num_prefix_tokens", int(has_class_token(backbone)))
-
-
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Inside, torch draws on the CPU from this seed; outside, it goes on as if nothing had happened."""

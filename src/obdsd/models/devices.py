@@ -7,15 +7,11 @@ import torch
 from obdsd.errors import InputError
 
 
-def accelerator() -> torch.device | None:
-    """This machine's, if torch can use one."""
-    return torch.accelerator.current_accelerator(check_available=True) if hasattr(torch, "accelerator") else None
-
-
 def choose_device(name: str) -> torch.device:
     """The device of that name, tried out; `auto` is the accelerator if there is one, else the CPU."""
     if name == "auto":
-        return accelerator() or torch.device("cpu")
+        found = torch.accelerator.current_accelerator(check_available=True) if hasattr(torch, "accelerator") else None
+        return found or torch.device("cpu")
     try:
         torch.zeros(1, device=name).cpu()
     except Exception as absence:  # each kind of device that is not here raises another kind of error

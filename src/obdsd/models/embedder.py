@@ -18,10 +18,10 @@ from obdsd.method.checks import refuse, require
 from obdsd.method.pooling import Pooling, pool
 from obdsd.method.precision import in_full, without_autocast
 from obdsd.models import backbones, folder
-from obdsd.models.architecture import Architecture, BatchNorm, Head
 from obdsd.models.backbones import FEATURES, TINY_CONV
 from obdsd.models.bn_inception import BN_INCEPTION
-from obdsd.models.weights import fit, fit_file, fit_offline, offline_preprocessing
+from obdsd.models.folder import Architecture, BatchNorm, Head
+from obdsd.models.weights import fit, fit_file, fit_offline
 from obdsd.preprocessing import Preprocessing
 
 
@@ -90,19 +90,12 @@ class Embedder(nn.Module):
             self.head = _make_head(head, self.feature_dim, hidden or self.feature_dim, self.dim)
         if pooling == "token" and not backbones.has_class_token(self.backbone):
             refuse("pooling", pooling, f"needs a class token, {backbone} has none", "use avg or avg+max")
-        self._load_weights(pretrained)
-        self.train()
-
-    def _load_weights(self, pretrained: str | Path) -> None:
-        name = self.architecture.backbone
-        if pretrained in ("none", "imagenet"):  # the latter came with the backbone
-            return
         if pretrained == "offline":
-            fit_offline(self.backbone, name)
             assert self.preprocessing is not None
-            self.preprocessing = offline_preprocessing(self.preprocessing)
-            return
-        fit_file(self.backbone, Path(pretrained), backbones.classifier_of(name))
+            self.preprocessing = fit_offline(self.backbone, backbone, self.preprocessing)
+        elif pretrained not in ("none", "imagenet"):  # the latter came with the backbone
+            fit_file(self.backbone, Path(pretrained), backbones.classifier_of(backbone))
+        self.train()
 
     def feature_map(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
         """Local features before pooling: (b, f, h, w), or a transformer's tokens (b, n, f); rows (b, f) pass as they are."""
@@ -127,8 +120,8 @@ class Embedder(nn.Module):
 
     @property
     def prefix_tokens(self) -> int:
-        """How many of a transformer's tokens come before those of the patches."""
-        return backbones.prefix_tokens(self.backbone)
+        """How many of a transformer's tokens come before those of the patches: class token, registers."""
+        return getattr(self.backbone, "num_prefix_tokens", int(backbones.has_class_token(self.backbone)))
 
     def headless(self) -> Embedder:
         """A copy that gives the pooled features themselves, as unit rows."""

@@ -1,14 +1,14 @@
-"""A model on disk: `model.safetensors` beside `model.json`. Reading trusts neither and executes nothing."""
+"""What an embedder is made of, and how it lies on disk: `model.safetensors` beside `model.json`. Reading trusts neither."""
 
 from __future__ import annotations
 
 import json
 import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import safetensors.torch
 from torch import Tensor
@@ -16,12 +16,46 @@ from torch import Tensor
 from obdsd.errors import InputError
 from obdsd.files import replacing, write_json
 from obdsd.method.checks import refuse, require
-from obdsd.models.architecture import LARGEST_IMAGE, Architecture, check_choice, check_length
+from obdsd.method.pooling import Pooling
 from obdsd.models.backbones import FEATURES
 from obdsd.models.weights import read_tensors
-from obdsd.preprocessing import Preprocessing
+from obdsd.preprocessing import LARGEST_IMAGE, Preprocessing, check_choice, check_length
 
 FORMAT = 1
+LONGEST_ROW = 65536  # a typing error must not allocate a terabyte
+Head = Literal["linear", "two-layer", "none"]
+BatchNorm = Literal["frozen", "train"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """An embedder without its weights and its preprocessing; `Embedder` explains the fields."""
+
+    backbone: str
+    features: int | None
+    size: int | None
+    pooling: Pooling
+    head: Head
+    hidden: int | None
+    dim: int | None
+    batchnorm: BatchNorm
+
+    def __post_init__(self) -> None:
+        require(isinstance(self.backbone, str), "backbone", reprlib.repr(self.backbone), "must be a string", "give its name")
+        check_choice("pooling", self.pooling, get_args(Pooling))
+        check_choice("head", self.head, get_args(Head))
+        check_choice("batchnorm", self.batchnorm, get_args(BatchNorm))
+        for field, most in (("features", LONGEST_ROW), ("size", LARGEST_IMAGE), ("hidden", LONGEST_ROW), ("dim", LONGEST_ROW)):
+            if getattr(self, field) is not None:
+                check_length(field, getattr(self, field), most)
+        no_head = self.head == "none"
+        require(no_head == (self.dim is None), "dim", self.dim, f"does not go with head={self.head}", "give a dim with a head, else None")
+        fits = self.hidden is None or self.head == "two-layer"
+        require(fits, "hidden", self.hidden, f"does not go with head={self.head}", "use head=two-layer or leave it out")
+        rows = self.backbone == FEATURES
+        require(rows == (self.features is not None), "features", self.features, f"goes with backbone={FEATURES}", "give both or neither")
+        require(not rows or self.pooling == "avg", "pooling", self.pooling, "needs a map, features are rows", "leave pooling out")
+        require(not rows or self.size is None, "size", self.size, "is of images, features are rows", "leave size out")
 
 
 def write(folder: Path, architecture: Architecture, preprocessing: Preprocessing | None, tensors: Mapping[str, Tensor]) -> None:
@@ -61,24 +95,11 @@ def _checked(record: object) -> tuple[Architecture, Preprocessing | None]:
     images = record["preprocessing"]
     rows = architecture.backbone == FEATURES
     require(rows == (images is None), "preprocessing", reprlib.repr(images), "must be given for images only", "save the model again")
-    return architecture, None if images is None else _checked_preprocessing(images)
-
-
-def _checked_preprocessing(record: object) -> Preprocessing:
-    record = _exactly("preprocessing", record, [field.name for field in fields(Preprocessing)])
-    for field in ("size", "resize"):
-        check_length(f"preprocessing.{field}", record[field], LARGEST_IMAGE)
-    for field in ("mean", "std"):
-        numbers = record[field]
-        three = isinstance(numbers, list) and len(numbers) == 3
-        require(three, f"preprocessing.{field}", reprlib.repr(numbers), "must be three numbers", "give one a channel")
-        for number in numbers:
-            _check_number(f"preprocessing.{field}", number, positive=field == "std")
-    _check_number("preprocessing.range", record["range"], positive=True)
-    check_choice("preprocessing.channels", record["channels"], ("rgb", "bgr"))
-    check_choice("preprocessing.interpolation", record["interpolation"], ("bilinear", "bicubic"))
-    lists = {field: tuple(float(number) for number in record[field]) for field in ("mean", "std")}
-    return Preprocessing(**{**record, **lists, "range": float(record["range"])})
+    if images is None:
+        return architecture, None
+    given = _exactly("preprocessing", images, [field.name for field in fields(Preprocessing)])
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    return architecture, Preprocessing(**values)
 
 
 def _exactly(where: str, record: object, names: Sequence[str]) -> dict[str, Any]:
@@ -89,12 +110,6 @@ def _exactly(where: str, record: object, names: Sequence[str]) -> dict[str, Any]
     require(not missing, where, f"without {', '.join(missing)}", "is incomplete", "save the model again")
     require(not unknown, where, f"with {reprlib.repr(unknown)}", "has fields that are not known", "update obdsd or remove them")
     return record
-
-
-def _check_number(field: str, value: object, positive: bool) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    ok = number and (1e-6 if positive else -1e6) <= value <= 1e6  # type: ignore[operator]
-    require(ok, field, reprlib.repr(value), "must be a positive number" if positive else "must be a number", "mend it")
 
 
 def _check_head(architecture: Architecture, tensors: Mapping[str, Tensor], folder: Path) -> None:

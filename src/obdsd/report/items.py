@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obdsd.data import Collection, Part
+from obdsd.data.check import scored_parts
 from obdsd.errors import InputError
 from obdsd.evaluation.points import Points
 
@@ -69,12 +70,9 @@ def choose_items(
     collection: Collection, score: str, points: Literal["test", "train"], asked: Sequence[str] = (), seed: int = 0, most: int = MOST
 ) -> Shown:
     """The scored items, at most `most` of them: whole classes by seed, those of the items asked for first; and what the map shows."""
-    if score == "validation":
-        parts, searched = {"val": collection["val"]}, {"val": "val"}
-    elif "query" in collection.parts:
-        parts, searched = {name: collection[name] for name in ("query", "gallery")}, {"query": "gallery", "gallery": "gallery"}
-    else:
-        parts, searched = {"test": collection["test"]}, {"test": "test"}
+    scored = scored_parts(collection.name, collection.parts, "val" if score == "validation" else "test")
+    parts = dict(reversed(scored.items()))
+    searched = dict.fromkeys(parts, next(iter(scored)))
     total = sum(map(len, parts.values()))
     if total > most:
         parts = _some_classes(parts, set(asked), seed, most)

@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from obdsd.catalogue import LOSSES, SYSTEMS, TARGETS, TEACHERS
 from obdsd.data import Collection, Part, open_data
+from obdsd.data.check import check_scorable
 from obdsd.data.noise import flip_labels
 from obdsd.errors import InputError
 from obdsd.method.distillation import SelfDistillation
@@ -31,20 +32,11 @@ def collection_of(options: TrainOptions) -> Collection:
     name = options.needs_held_out_classes
     if name and "val" not in collection.parts:
         raise InputError(f"{name}={getattr(options, name)} needs held-out classes; add val_fraction=0.2")
-    _check_scorable(options, collection)
+    if "val" in collection.parts:  # of few held-out classes fewer are searched for than `ks` says
+        check_scorable(options.data, collection.parts, "val")
+    if options.score == "test":
+        check_scorable(options.data, collection.parts, "test", options.ks)
     return collection
-
-
-def _check_scorable(options: TrainOptions, collection: Collection) -> None:
-    """Refuse before the training what could not be scored after it."""
-    scored = {name: part for name, part in collection.parts.items() if name in ("val", "test", "gallery")}
-    for name, part in scored.items():
-        sizes = np.bincount(part.labels)
-        if (sizes > 0).sum() < 2 or (name != "gallery" and sizes.max() < 2):
-            raise InputError(f"{options.data}: {name} needs 2 classes and 2 items in one of them to be scored; split otherwise")
-        most, deepest = len(part) - (name != "gallery"), max(options.ks)
-        if name != "val" and options.score == "test" and deepest > most:
-            raise InputError(f"ks={deepest} is more than the {most} items of {name} that can be found; ask for fewer")
 
 
 def training_part(options: TrainOptions, collection: Collection) -> Part:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from obdsd.data import Collection, Part
+from obdsd.data.check import scored_parts
 from obdsd.data.collection import loader_workers
 from obdsd.data.transforms import evaluation_transform
 from obdsd.errors import InputError
@@ -84,9 +85,8 @@ class Scoring:
         return (self._points(rows_of, "val"), None) if self.options.score == "validation" else self._test_points(rows_of)
 
     def _test_points(self, rows_of: Callable[[Part], NDArray[np.float32]]) -> tuple[Points, Points | None]:
-        if "query" in self.collection.parts:
-            return self._points(rows_of, "gallery"), self._points(rows_of, "query")
-        return self._points(rows_of, "test"), None
+        gallery, *query = (self._points(rows_of, name) for name in scored_parts(self.collection.name, self.collection.parts))
+        return gallery, query[0] if query else None
 
     def _points(self, rows_of: Callable[[Part], NDArray[np.float32]], name: str) -> Points:
         part = self.collection[name]

@@ -7,7 +7,6 @@ obdsd.register_metric(
         name="second-hit",
         title="Second hit",
         sentence="Share of queries whose second nearest item has the same class. Higher is better.",
-        better="higher",
         percent=True,
         per_query=lambda ranking: (ranking.hit & (ranking.rank == 2)).any(axis=1),
         depth=2,

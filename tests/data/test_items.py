@@ -1,9 +1,8 @@
 import numpy as np
-import pytest
 from PIL import Image
 
-from obdsd.data.images import ImageFiles, read_image
-from tests.data.trees import picture
+from obdsd.data.items import ImageFiles, read_image
+from tests.data.trees import picture, refused
 
 
 def test_modes_become_rgb_with_the_right_values(tmp_path):
@@ -14,21 +13,16 @@ def test_modes_become_rgb_with_the_right_values(tmp_path):
     Image.fromarray(grey.astype(np.int32) * 257).save(tmp_path / "32bit.tif")
     Image.fromarray(expected).quantize(256).save(tmp_path / "palette.png")
     Image.fromarray(expected).convert("CMYK").save(tmp_path / "cmyk.tif")
-    transparent = Image.fromarray(np.concatenate([expected, np.full((16, 16, 1), 255, np.uint8)], axis=2))
-    transparent.save(tmp_path / "rgba.png")
-    for name, tolerance in (("grey.png", 0), ("16bit.png", 0), ("32bit.tif", 0), ("palette.png", 0), ("cmyk.tif", 1), ("rgba.png", 0)):
-        image = read_image(tmp_path / name)
-        assert image.mode == "RGB", name
-        assert np.abs(np.asarray(image).astype(int) - expected).max() <= tolerance, name
+    Image.fromarray(np.concatenate([expected, np.full((16, 16, 1), 255, np.uint8)], axis=2)).save(tmp_path / "rgba.png")
+    for path in tmp_path.iterdir():
+        image = read_image(path)
+        assert image.mode == "RGB", path
+        assert np.abs(np.asarray(image).astype(int) - expected).max() <= (path.name == "cmyk.tif"), path
 
 
-def test_a_16_bit_image_is_scaled_by_its_type_not_by_its_content(tmp_path):
-    dark = np.full((4, 4), 200, dtype=np.uint16)  # nearly black
-    Image.fromarray(dark).save(tmp_path / "dark.png")
+def test_dark_16_bits_stay_dark_transparency_is_on_white_and_animations_give_their_first_frame(tmp_path):
+    Image.fromarray(np.full((4, 4), 200, dtype=np.uint16)).save(tmp_path / "dark.png")
     assert np.asarray(read_image(tmp_path / "dark.png")).max() == 1
-
-
-def test_transparency_is_on_white_and_animations_give_their_first_frame(tmp_path):
     Image.new("RGBA", (4, 4), (255, 0, 0, 0)).save(tmp_path / "clear.png")
     assert np.asarray(read_image(tmp_path / "clear.png")).min() == 255
     red, blue = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
@@ -57,12 +51,9 @@ def test_boxes_crop(tmp_path):
 def test_what_cannot_be_read_is_named(tmp_path):
     picture(size=(200, 200)).save(tmp_path / "whole.jpg")
     data = (tmp_path / "whole.jpg").read_bytes()
-    (tmp_path / "cut.jpg").write_bytes(data[: len(data) // 2])
-    (tmp_path / "text.jpg").write_text("no image")
-    (tmp_path / "empty.jpg").write_bytes(b"")
-    for name in ("cut.jpg", "text.jpg", "empty.jpg"):
-        with pytest.raises(ValueError, match=rf"{name}: cannot be read as an image \(.*\); replace or remove it") as refusal:
-            read_image(tmp_path / name)
-        assert "\n" not in str(refusal.value)
-    with pytest.raises(ValueError, match=r"gone\.jpg: no such image"):
+    for content in (data[: len(data) // 2], b"no image", b""):
+        (tmp_path / "bad.jpg").write_bytes(content)
+        with refused("bad.jpg: cannot be read as an image (", "); replace or remove it"):
+            read_image(tmp_path / "bad.jpg")
+    with refused("gone.jpg: no such image"):
         read_image(tmp_path / "gone.jpg")
