@@ -10,26 +10,20 @@ from obdsd.report import gather
 from obdsd.report.opening import open_runs
 
 
-def test_runs_are_told_apart(compared):
-    assert list(open_runs([compared]).runs) == ["ms", "ms+psd", "ms+obd-sd"]
-    seeds = [compared / "ms" / f"seed-{seed}" for seed in (3, 4)]
-    opened = open_runs(seeds)
-    assert list(opened.runs) == ["ms, seed 3", "ms, seed 4"]
-    assert [record.folder for record in opened.runs.values()] == seeds
-    assert opened.comparison is None
-    assert list(open_runs([compared, seeds[1]]).runs) == ["ms, seed 3", "ms+psd, seed 3", "ms+obd-sd, seed 3", "ms, seed 4"]
-
-
-def test_runs_that_only_their_folders_tell_apart(compared, tmp_path):
-    shutil.copytree(compared / "ms" / "seed-3", tmp_path / "copy")
-    folders = [compared / "ms" / "seed-3", tmp_path / "copy"]
-    assert list(open_runs(folders).runs) == list(map(str, folders))
-
-
-def test_a_run_is_given_once(compared):
-    run = compared / "ms" / "seed-3"
-    with pytest.raises(InputError, match=rf"^{run}: is given twice; give each run once$"):
-        open_runs([compared / "ms" / "seed-4", run, run])
+def test_runs_are_told_apart(compared, tmp_path):
+    one, two = seeds = [compared / "ms" / f"seed-{seed}" for seed in (3, 4)]
+    opened, comparison = open_runs(seeds)
+    assert {name: record.folder for name, record in opened.items()} == {"ms, seed 3": one, "ms, seed 4": two}
+    assert comparison is None
+    copy = shutil.copytree(one, tmp_path / "copy")
+    for folders, names in (
+        ([compared], ["ms", "ms+psd", "ms+obd-sd"]),
+        ([compared, two], ["ms, seed 3", "ms+psd, seed 3", "ms+obd-sd, seed 3", "ms, seed 4"]),
+        ([one, copy], [str(one), str(copy)]),
+    ):
+        assert list(open_runs(folders)[0]) == names
+    with pytest.raises(InputError, match=rf"^{one}: is given twice; give each run once$"):
+        open_runs([two, one, one])
 
 
 def broken(folder, tmp_path, change):
@@ -38,23 +32,20 @@ def broken(folder, tmp_path, change):
     return tmp_path / "broken"
 
 
-def other_data(folder):
-    record = json.loads((folder / "run.json").read_text())
+def rewrite(name, change):
+    """Breaks a folder: what a file of it holds is changed."""
+    return lambda folder: (folder / name).write_text(change((folder / name).read_text()))
+
+
+def changed_data(text):
+    record = json.loads(text)
     record["data"]["test"]["items"] += 1
-    (folder / "run.json").write_text(json.dumps(record))
-
-
-def other_format(folder):
-    (folder / "run.json").write_text(json.dumps({**json.loads((folder / "run.json").read_text()), "format": 1}))
+    return json.dumps(record)
 
 
 def failed(folder):
     (folder / "result.json").unlink()
     (folder / "failure.json").write_text('{"fault": "the loss is not finite"}')
-
-
-def other_option(folder):
-    (folder / "config.yaml").write_text((folder / "config.yaml").read_text() + "zeal: 1\n")
 
 
 def no_run(folder):
@@ -68,12 +59,14 @@ FAULTS = {
     ).unlink(),
     r"its training failed \(the loss is not finite\), train it anew": failed,
     r"holds no run \(no config.yaml\), give the folder of a finished": no_run,
-    r"result.json: (is no|cannot be read|must hold)": lambda folder: (folder / "result.json").write_text("{"),
-    "its result has no 'scores'": lambda folder: (folder / "result.json").write_text("{}"),
-    "config.yaml: zeal=1 is no option here": other_option,
-    r"is a run of another version of obdsd \(format 1, not \d+\); use that version": other_format,
+    r"result.json: (is no|cannot be read|must hold)": rewrite("result.json", lambda text: "{"),
+    "its result has no 'scores'": rewrite("result.json", lambda text: "{}"),
+    "config.yaml: zeal=1 is no option here": rewrite("config.yaml", lambda text: f"{text}zeal: 1\n"),
+    r"is a run of another version of obdsd \(format 1, not \d+\); use that version": rewrite(
+        "run.json", lambda text: json.dumps({**json.loads(text), "format": 1})
+    ),
     "model.json: no such file": lambda folder: shutil.rmtree(folder / "model"),
-    "changed since the run in .* was trained; restore it": other_data,
+    "changed since the run in .* was trained; restore it": rewrite("run.json", changed_data),
 }
 
 

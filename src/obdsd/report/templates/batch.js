@@ -1,11 +1,6 @@
 // The batch's matrices as heat maps; targets also as their difference to those without diffusion.
 const LINES = 16; // more classes than this, and the lines between them would hide what they part
 
-function matrix({ values }, size) {
-  const flat = unpack(values);
-  return Array.from({ length: size }, (_, row) => flat.slice(row * size, (row + 1) * size));
-}
-
 function minus(rows, others) {
   return rows.map((row, i) => row.map((value, j) => (value === null || others[i][j] === null ? null : value - others[i][j])));
 }
@@ -49,7 +44,7 @@ function drawMatrices() {
   const targets = matrices.find(({ kind }) => kind === "targets");
   matrices.forEach((own, place) => {
     const difference = Boolean($("difference")?.checked && targets && own.kind === "refined");
-    const values = matrix(own, rows.length), z = difference ? minus(values, matrix(targets, rows.length)) : values;
+    const values = unpack(own.values), z = difference ? minus(values, unpack(targets.values)) : values;
     const [zmin, zmax] = limits(z, difference);
     const axis = { showticklabels: false, showgrid: false, automargin: false, constrain: "domain" };
     draw(`matrix-${place}`, [{

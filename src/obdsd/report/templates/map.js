@@ -33,7 +33,7 @@ function drawMaps() {
     const box = $(`map-${place}`);
     const picked = shown.map(item => state.picked === null || labels[item] === state.picked);
     const trace = {
-      type: pointKind, mode: "markers", x: runs[run].x, y: runs[run].y, hoverinfo: "none",
+      type: pointKind, mode: "markers", x: runs[run].map.map(place => place[0]), y: runs[run].map.map(place => place[1]), hoverinfo: "none",
       marker: {
         size, opacity: picked.map(yes => (yes ? 0.85 : 0.07)), line: { width: 0 },
         color: shown.map(item => classColour(labels[item])), symbol: shown.map(item => shape(labels[item])[0]),
