@@ -187,7 +187,7 @@ BREAKS = [
      "report/test_page.py::test_no_field_of_the_content_is_html", "a name may be HTML"),
     ("report/items.py", "found.append((numbers[indices], cosines))", "found.append((indices, cosines))",
      "report/test_items.py::test_query_and_gallery_search_each_other_and_groups_are_ignored", "another item is shown than found"),
-    ("report/chart.py", "100 * (baseline + row.difference.low), 100 * (baseline + row.difference.high)",
+    ("report/headline.py", "100 * (baseline + row.difference.low), 100 * (baseline + row.difference.high)",
      "100 * (row.value + row.difference.low), 100 * (row.value + row.difference.high)",
      "report/test_headline.py::test_rows_lie_on_one_axis_and_intervals_start_from_the_baseline", "an interval is drawn around its row"),
 

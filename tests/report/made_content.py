@@ -7,8 +7,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from obdsd.experiments.statistics import Interval
-from obdsd.report.chart import Estimate, chart_of
 from obdsd.report.content import Batch, Content, Cost, Curve, Geometry, Matrix, Neighbours, PairShares, Run
+from obdsd.report.headline import Estimate, chart_of
 
 NASTY = "<script>alert(1)</script>"
 BIRDS = ("Heron", "Gull", "Finch", "Wren", "Tern", NASTY, "Crow & Rook", "Black-footed Albatross", "Owl", "Snipe\u2028</script>")

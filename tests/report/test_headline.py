@@ -10,7 +10,7 @@ from obdsd.experiments.comparison import read_comparison
 from obdsd.experiments.statistics import Interval
 from obdsd.experiments.tables import caption, cells, header, sentences
 from obdsd.report import gather, render
-from obdsd.report.chart import Estimate, chart_of
+from obdsd.report.headline import Estimate, chart_of
 from obdsd.training import RunRecord
 from tests.report.made_content import made_content
 

@@ -13,12 +13,9 @@ from typing import Any
 
 import jinja2
 import numpy as np
-from numpy.typing import NDArray
 from plotly.offline import get_plotlyjs
 
 from obdsd.report.content import Content, Run
-
-NOTHING = 65535  # the code of a number that is none
 
 
 def render(content: Content) -> str:
@@ -41,13 +38,8 @@ def render(content: Content) -> str:
 
 @cache
 def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("obdsd.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    loader = jinja2.PackageLoader("obdsd.report")
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"duration": duration, "share": share}
     return environment.get_template("page.html")
 
@@ -113,24 +105,8 @@ def packed(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [packed(entry) for entry in value]
     if isinstance(value, np.ndarray):
-        return pack_numbers(value) if value.dtype.kind == "f" else pack_indices(value)
+        kind = "float32" if value.dtype.kind == "f" else "int32"
+        return {"kind": kind, "shape": value.shape, "data": packed(value.astype(f"<{kind[0]}4").tobytes())}
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     return b64encode(value).decode() if isinstance(value, bytes) else value
-
-
-def pack_indices(indices: NDArray[np.integer[Any]]) -> dict[str, Any]:
-    """Item numbers as bytes, two each if that suffices; -1 stands for none."""
-    wide = indices.size > 0 and int(indices.max()) >= NOTHING
-    codes = np.where(indices < 0, 2**32 - 1 if wide else NOTHING, indices).astype("<u4" if wide else "<u2")
-    return {"kind": "wide" if wide else "index", "shape": indices.shape, "data": b64encode(codes.tobytes()).decode()}
-
-
-def pack_numbers(numbers: NDArray[np.floating[Any]]) -> dict[str, Any]:
-    """Numbers to 1/65534 of their range, as two bytes each; what is not finite becomes none."""
-    values = np.asarray(numbers, np.float64)
-    there = np.isfinite(values)
-    low = float(values[there].min()) if there.any() else 0.0
-    step = ((float(values[there].max()) - low) / (NOTHING - 1) if there.any() else 0.0) or 1.0
-    codes = np.where(there, np.round((np.where(there, values, low) - low) / step), NOTHING).astype("<u2")
-    return {"kind": "number", "shape": values.shape, "low": low, "step": step, "data": b64encode(codes.tobytes()).decode()}

@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -49,8 +49,7 @@ class Crops(Part):
         return (crop if self.transform is None else self.transform(crop)), int(self.labels[index]), index
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Views:
+class Views(NamedTuple):
     """Pictures, and each model's unit rows: of the items, of a sample of the training set, and of crops of some queries."""
 
     pictures: Sequence[bytes | None]
@@ -87,6 +86,7 @@ def views_of(
         known = {number: own[name][chosen] for number, own in enumerate(kept) if name in own}
         by_part.append(_rows(models, part, known, device, advance))
     *of_items, of_training = by_part
+    rows = [np.concatenate(own) for own in zip(*of_items, strict=True)]
     queries, crop_pictures, crops = np.empty(0, dtype=np.int64), [], []
     if all(model.preprocessing is not None for model in models):
         numbers = shown.numbers(shown.asking)
@@ -95,14 +95,7 @@ def views_of(
         advance = _counter("crops", len(part) * (1 + len(models)), show)
         crop_pictures = pictures_of(part, advance)
         crops = _rows(models, part, {}, device, advance)
-    return Views(
-        pictures=pictures,
-        rows=[np.concatenate(own) for own in zip(*of_items, strict=True)],
-        training=of_training,
-        queries=queries,
-        crop_pictures=crop_pictures,
-        crops=crops,
-    )
+    return Views(pictures, rows, of_training, queries, crop_pictures, crops)
 
 
 class Several(nn.ModuleList):
@@ -110,6 +103,9 @@ class Several(nn.ModuleList):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([model(x) for model in self], dim=1)
+
+    def tell(self, advance: Advance, count: int) -> None:
+        advance(len(self) * count)
 
 
 def _rows(models: Sequence[Embedder], part: Part, known: Mapping[int, Rows], device: torch.device, advance: Advance) -> list[Rows]:
@@ -121,15 +117,11 @@ def _rows(models: Sequence[Embedder], part: Part, known: Mapping[int, Rows], dev
         if not alike:
             continue
         items = part if preprocessing is None else part.replace(transform=evaluation_transform(preprocessing))
-        together, told = Several([models[number] for number in alike]), partial(_times, len(alike), advance)
-        rows = embed(together, items, batch_size=256, workers=loader_workers(None, part), device=device, advance=told)
+        together, workers = Several([models[number] for number in alike]), loader_workers(None, part)
+        rows = embed(together, items, batch_size=256, workers=workers, device=device, advance=partial(together.tell, advance))
         ends = np.cumsum([models[number].dim for number in alike])[:-1]
         found |= {number: np.ascontiguousarray(own) for number, own in zip(alike, np.split(rows, ends, axis=1), strict=True)}
     return [found[number] for number in range(len(models))]
-
-
-def _times(number: int, advance: Advance, count: int) -> None:
-    advance(number * count)
 
 
 def thumbnail(image: Image.Image) -> bytes:

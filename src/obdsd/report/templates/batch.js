@@ -2,12 +2,12 @@
 const LINES = 16; // more classes than this, and the lines between them would hide what they part
 
 function minus(rows, others) {
-  return rows.map((row, i) => row.map((value, j) => (value === null || others[i][j] === null ? null : value - others[i][j])));
+  return rows.map((row, i) => row.map((value, j) => value - others[i][j]));
 }
 
 // From the least to nearly the greatest of the pairs of different items; a difference spans as much below nothing as above.
 function limits(rows, difference) {
-  const values = rows.flatMap((row, i) => row.filter((value, j) => i !== j && value !== null)).map(value => (difference ? Math.abs(value) : value));
+  const values = rows.flatMap((row, i) => row.filter((_, j) => i !== j)).map(value => (difference ? Math.abs(value) : value));
   values.sort((a, b) => a - b);
   const most = values.length ? values[Math.floor(0.99 * (values.length - 1))] : 1;
   return difference ? [-most, most] : [values[0] ?? 0, most];

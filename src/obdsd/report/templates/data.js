@@ -5,17 +5,9 @@ function bytes(base64) {
   return Uint8Array.from(atob(base64), character => character.charCodeAt(0));
 }
 
-// Little-endian codes → numbers, row by row if there are columns; the largest code stands for none (-1 among indices, null among values).
-function unpack({ kind, shape: [rows, columns], low, step, data }) {
-  const view = new DataView(bytes(data).buffer);
-  const wide = kind === "wide";
-  const nothing = wide ? 4294967295 : 65535;
-  const numbers = new Array(view.byteLength / (wide ? 4 : 2));
-  for (let i = 0; i < numbers.length; i++) {
-    const code = wide ? view.getUint32(4 * i, true) : view.getUint16(2 * i, true);
-    if (kind === "number") numbers[i] = code === nothing ? null : low + step * code;
-    else numbers[i] = code === nothing ? -1 : code;
-  }
+// Bytes → numbers, row by row if there are columns.
+function unpack({ kind, shape: [rows, columns], data }) {
+  const { buffer } = bytes(data), numbers = Array.from(kind === "int32" ? new Int32Array(buffer) : new Float32Array(buffer));
   return columns === undefined ? numbers : Array.from({ length: rows }, (_, row) => numbers.slice(row * columns, (row + 1) * columns));
 }
 
