@@ -70,13 +70,10 @@ def test_pointing_at_a_mark_shows_its_picture_and_a_click_opens_its_neighbours(p
     assert page.inner_text("#status") == f"Neighbours of {CONTENT.names[item]} ({CONTENT.classes[LABELS[item]]})"
     shown = page.eval_on_selector_all(".rows .hit", "hits => hits.map(hit => Number(hit.dataset.item))")
     assert shown == [*BASE.neighbours.indices[item], *OURS.neighbours.indices[item]]
+    page.locator(".rows .hit").first.click()  # a found item searches in its turn
+    assert queries(page) == [BASE.neighbours.indices[item, 0]]
     page.click("#back")
     assert len(queries(page)) == len(LABELS)
-
-
-def test_a_found_item_searches_in_its_turn(page):
-    page.locator(".rows .hit").first.click()
-    assert queries(page) == [BASE.neighbours.indices[0, 0]]
 
 
 @pytest.mark.parametrize("name", ["all", "wins", "losses", "wrong", "improved", "cross", "local", "chosen"])
@@ -108,8 +105,7 @@ def test_failures_show_what_should_have_been_found(page):
         ".card", "cards => cards.map(card => [Number(card.dataset.query), Number(card.querySelector('.truth .hit').dataset.item)])"
     )
     assert examples
-    for query, example in examples:
-        assert example == OURS.positive.indices[query, 0]
+    assert all(example == OURS.positive.indices[query, 0] for query, example in examples)
 
 
 def test_local_queries_show_the_crop_and_their_recall(page):
@@ -144,14 +140,11 @@ def test_a_class_called_script_is_shown_and_not_run(page):
 
 
 def test_the_runs_compared_can_be_changed(page):
-    page.select_option("#ours", "0")
-    page.select_option("#base", "1")
-    page.click("[data-filter=wins]")
-    assert queries(page) == expected("losses")
-    page.select_option("#ours", "1")
-    page.select_option("#base", "0")
-    page.click("[data-filter=wins]")
-    assert queries(page) == expected("wins")
+    for ours, base, name in (("0", "1", "losses"), ("1", "0", "wins")):
+        page.select_option("#ours", ours)
+        page.select_option("#base", base)
+        page.click("[data-filter=wins]")
+        assert queries(page) == expected(name)
 
 
 def test_a_class_is_picked_out_on_the_map(page):
@@ -197,28 +190,25 @@ def test_theme_button_turns_page_and_plots(page):
     assert look() == light == ("rgb(247, 247, 245)", "#1d2126", "false")
 
 
-def focused(page, expression: str):
-    return page.evaluate(f"document.activeElement.{expression}")
-
-
 def test_by_keyboard_alone(page):
+    def focused(expression):
+        return page.evaluate(f"document.activeElement.{expression}")
+
     page.reload()
     page.wait_for_selector("html[data-ready=yes]", state="attached")
     page.keyboard.press("Tab")
-    assert focused(page, "textContent") == "Skip to the result"
+    assert focused("textContent") == "Skip to the result"
     assert page.locator(".skip").bounding_box()["x"] >= 0
     page.keyboard.press("Enter")
-    assert focused(page, "id") == "result"
+    assert focused("id") == "result"
     for _ in range(60):
         page.keyboard.press("Tab")
-        if focused(page, "dataset.filter") == "wins":
+        if focused("dataset.filter") == "wins":
             break
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.keyboard.press("Enter")
-    assert focused(page, "dataset.filter") == "wins"  # the button is made anew and keeps the focus
+    assert focused("dataset.filter") == "wins"  # the button is made anew and keeps the focus
     assert queries(page) == expected("wins")
-    page.keyboard.press("Shift+Tab")
-    page.locator("#next").focus()
     page.click("[data-filter=all]")
     page.locator("#next").focus()
     page.keyboard.press("Enter")

@@ -34,6 +34,7 @@ def test_one_run_on_a_phone_has_nothing_to_compare(opened):
     page.click("[data-filter=wrong]")
     assert queries(page) == np.flatnonzero(~right(content.runs[0], content.labels)).tolist()
     assert page.locator(".maps .plot").count() == 1
+    assert page.locator("#compare").count() == 0
     assert page.trouble == []
 
 
@@ -67,16 +68,11 @@ def bare(opened):
     return opened(replace(made, asking=np.flatnonzero(LABELS < 9), runs=runs), before=NO_WEBGL)
 
 
-def test_without_images_ids_are_shown(bare):
+def test_without_images_ids_are_shown_and_without_webgl_the_map_is_drawn(bare):
     assert bare.locator("main img").count() == 0
     assert bare.inner_text(".query .id >> nth=0") == CONTENT.names[0]
     assert bare.locator("[data-filter=local]").count() == 0
-    assert bare.trouble == []
-
-
-def test_without_webgl_the_map_is_drawn_all_the_same(bare):
     assert bare.locator("#map-0 .scatterlayer .point").count() == len(LABELS)
-    assert bare.trouble == []
 
 
 def test_only_scored_items_ask_and_only_their_classes_have_a_recall(bare):

@@ -129,11 +129,8 @@ def test_words_tables_and_options_are_readable_without_a_script(page, content):
     assert "812 MiB" in page.text
 
 
-def test_plotly_is_in_the_page_whole(page):
+def test_the_same_content_gives_the_same_page_with_all_of_plotly(text, page, monkeypatch):
     assert gzip.decompress(base64.b64decode(page.scripts["plotly"])).decode() == get_plotlyjs()
-
-
-def test_the_same_content_gives_the_same_page(text, monkeypatch):
     monkeypatch.setattr("time.time", lambda: 1e9)
     report_page._plotly.cache_clear()
     assert render(made_content()) == text
@@ -166,15 +163,6 @@ def test_a_page_for_birds_of_full_size_is_under_15_mb():
     assert len(render(large).encode()) < 15e6
 
 
-def test_works_without_images_and_for_one_run():
-    page = Page(render(made_content(images=False, names=("alone",))))
-    content = json.loads(page.scripts["content"])
-    assert set(content["pictures"]) == {None}
-    assert content["runs"][0]["local"] is None
-    assert "compare" not in {attributes.get("id") for _, attributes in page.elements}
-    assert "peak memory" not in page.text
-
-
 def test_packed_arrays_are_exact():
     for array in (np.array([0, 70_000, -1]), np.array([[-0.25, np.nan], [np.inf, 1 / 3]], np.float32), np.empty(0)):
         assert np.array_equal(unpack(packed(array)), array, equal_nan=array.dtype.kind == "f")
@@ -188,17 +176,14 @@ def test_json_is_safe_in_a_script_and_says_the_same():
     assert packed((float("nan"), float("inf"), 1 / 3, True)) == [None, None, 0.333333, True]
 
 
-def test_options_that_differ_are_apart_from_those_that_do_not(content):
-    differing, common = split_options(content.runs)
+def test_options_that_differ_are_apart_and_versions_are_listed_once(content):
+    first, second = content.runs
+    differing, common = split_options([first, second])
     assert differing == [("seed", ["0", "1"]), ("targets", ["none", "batch-diffusion(omega=0.3)"])]
     assert common == [("loss", "multi-similarity"), ("epochs", "12")]
-    missing = replace(content.runs[1], options={"epochs": 12, "extra": 1})
-    assert ("extra", ["–", "1"]) in split_options([content.runs[0], missing])[0]
-
-
-def test_versions_are_listed_once(content):
-    other = replace(content.runs[1], versions={"obdsd": "0.2.0", "torch": "2.10"})
-    assert version_rows([content.runs[0], other]) == [("obdsd", "0.1.0, 0.2.0"), ("torch", "2.10")]
+    other = replace(second, options={"epochs": 12, "extra": 1}, versions={"obdsd": "0.2.0", "torch": "2.10"})
+    assert ("extra", ["–", "1"]) in split_options([first, other])[0]
+    assert version_rows([first, other]) == [("obdsd", "0.1.0, 0.2.0"), ("torch", "2.10")]
 
 
 def test_what_a_step_cannot_tell_is_a_dash():
@@ -208,3 +193,4 @@ def test_what_a_step_cannot_tell_is_a_dash():
     assert re.search(r"alone\s*100 ms\s*–\s*–\s*812 MiB\s*12 min 34 s", whole.text)
     none = Page(render(replace(made, runs=[replace(run, cost=None)])))
     assert re.search(r"alone\s*–\s*–\s*–\s*12 min 34 s", none.text)
+    assert "peak memory" not in none.text
