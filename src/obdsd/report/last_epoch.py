@@ -198,9 +198,8 @@ def _refine(trainer: Trainer, taught: TeacherBatch | None) -> None:
 
 def _peak_mib(step: Callable[[], object], device: torch.device) -> float | None:
     """The peak of a step on a GPU; other devices do not tell."""
-    if device.type != "cuda":
-        step()
-        return None
-    torch.cuda.reset_peak_memory_stats(device)
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats(device)
     step()
-    return torch.cuda.max_memory_allocated(device) / 2**20
+    return torch.cuda.max_memory_allocated(device) / 2**20 if on_gpu else None

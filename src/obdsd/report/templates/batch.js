@@ -30,7 +30,7 @@ function makeMatrices(matrices) {
   box.querySelectorAll(".plot").forEach(plot => Plotly.purge(plot));
   box.replaceChildren(...matrices.map(({ title, sentence }, place) => element("figure", {},
     element("h3", {}, title),
-    element("div", { class: "plot square", id: `matrix-${place}`, role: "img", "aria-label": `${title}, as a heat map` }),
+    element("div", { class: "plot", id: `matrix-${place}`, role: "img", "aria-label": `${title}, as a heat map` }),
     element("figcaption", {}, sentence))));
 }
 

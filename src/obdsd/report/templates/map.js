@@ -21,7 +21,7 @@ function makeMaps() {
   boxes.dataset.runs = wanted.join();
   boxes.replaceChildren(...wanted.map((run, place) => element("figure", {},
     element("h3", {}, several ? runs[run].name : "All items shown"),
-    element("div", { class: "plot square", id: `map-${place}`, role: "img", "aria-label": `Map of ${shown.length} items by ${runs[run].name}` }))));
+    element("div", { class: "plot", id: `map-${place}`, role: "img", "aria-label": `Map of ${shown.length} items by ${runs[run].name}` }))));
   return wanted;
 }
 

@@ -27,9 +27,7 @@ function layout(x, y, more = {}) {
 
 const CONFIG = { displaylogo: false, responsive: true, displayModeBar: false };
 
-function draw(id, traces, how, config = CONFIG) {
-  Plotly.react(id, traces, how, config);
-}
+const draw = (id, traces, how) => Plotly.react(id, traces, how, CONFIG);
 
 function line(run, x, y, more = {}) {
   return {
