@@ -2,12 +2,15 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from obdsd import cli
+from obdsd.evaluation.embedding import embed
+from obdsd.models import Embedder
 from obdsd.presets import preset
 from obdsd.report import gather, render
 from obdsd.training import train
@@ -18,8 +21,20 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 # As root there is no sandbox, and without a graphics card the map is drawn in software.
 ARGUMENTS = ("--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
 
-SMALL = {"epochs": 3, "batch_size": 12, "dim": 5, "lr": 1e-3, "evaluate_every": 1, "val_fraction": 0.4, "test_every": 2, "device": "cpu"}
+TINY = {"batch_size": 12, "dim": 5, "lr": 1e-3, "device": "cpu"}
+SMALL = {"epochs": 3, **TINY, "evaluate_every": 1, "val_fraction": 0.4, "test_every": 2}
 FLAGS = [word for name, value in SMALL.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def quick_run(name, data, out, **changes):
+    """Train a preset for a moment: the folder of the run."""
+    train(preset(name, str(data), **{"epochs": 2, **TINY, "reference": False, **changes}, out=str(out)), show=False)
+    return out
+
+
+def embed_part(run, part):
+    """What the model of a run in a report makes of a part of embeddings."""
+    return embed(Embedder.load(Path(run.folder) / "model"), part, batch_size=256)
 
 
 @pytest.fixture(scope="session")
@@ -79,19 +94,8 @@ def compared(tmp_path_factory):
 
 def compare_words(folder):
     """The command that makes it."""
-    return [
-        "compare",
-        str(folder / "rows.npz"),
-        "--presets",
-        "ms,ms+psd,ms+obd-sd",
-        "--seeds",
-        "2",
-        "--first-seed",
-        "3",
-        *FLAGS,
-        "--out",
-        str(folder / "out"),
-    ]
+    rows = ["--presets", "ms,ms+psd,ms+obd-sd", "--seeds", "2", "--first-seed", "3"]
+    return ["compare", str(folder / "rows.npz"), *rows, *FLAGS, "--out", str(folder / "out")]
 
 
 @pytest.fixture(scope="session")
@@ -110,8 +114,8 @@ def photographs(tmp_path_factory):
         for i in range(6):
             pixels = np.clip(np.kron(pattern, np.ones((16, 24, 1))) + generator.normal(0, 25, (96, 120, 3)), 0, 255)
             Image.fromarray(pixels.astype(np.uint8)).save(folder / "images" / f"class {c}" / f"{i}.png")
-    small = {"epochs": 2, "batch_size": 8, "dim": 6, "lr": 1e-3, "backbone": "tiny-conv", "pretrained": "none", "device": "cpu"}
-    train(preset("ms+obd-sd", f"folder:{folder / 'images'}", **small, workers=0, out=str(folder / "run")), show=False)
+    images = {"batch_size": 8, "dim": 6, "backbone": "tiny-conv", "pretrained": "none", "workers": 0}
+    quick_run("ms+obd-sd", f"folder:{folder / 'images'}", folder / "run", **images, reference=True)
     return folder
 
 

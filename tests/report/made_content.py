@@ -7,24 +7,13 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from obdsd.experiments.statistics import Interval
-from obdsd.report.content import Batch, Chart, Content, Cost, Curve, Estimate, Geometry, Histogram, Item, Matrix, Neighbours, Run
+from obdsd.report.content import Batch, Content, Cost, Curve, Geometry, Matrix, Neighbours, PairShares, Run
+from obdsd.report.headline import Estimate, chart_of
 
 NASTY = "<script>alert(1)</script>"
-BIRDS = (
-    "Heron",
-    "Gull",
-    "Finch",
-    "Wren",
-    "Tern",
-    NASTY,
-    "Crow & Rook",
-    "Black-footed Albatross",
-    "Owl",
-    "Snipe\u2028</script>",
-    "<b>Kite</b>",
-    "Swift",
-)
-BATCH = "epoch 3, batch 1"
+BIRDS = ("Heron", "Gull", "Finch", "Wren", "Tern", NASTY, "Crow & Rook", "Black-footed Albatross", "Owl", "Snipe\u2028</script>")
+BIRDS += ("<b>Kite</b>", "Swift")
+TARGETS = "batch-diffusion(omega=0.3)"
 
 
 @cache
@@ -36,7 +25,7 @@ def picture(label: int, number: int, crop: bool = False) -> bytes:
     if crop:
         image = image.crop((16, 16, 40, 40)).resize((48, 48))
     buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=70)
+    image.save(buffer, "WEBP", quality=70)
     return buffer.getvalue()
 
 
@@ -45,9 +34,13 @@ def nearest(queries: np.ndarray, rows: np.ndarray, allowed: np.ndarray, k: int) 
     cosines = np.where(allowed, queries @ rows.T, -np.inf)
     order = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
     best = np.take_along_axis(cosines, order, axis=1)
-    return Neighbours(
-        indices=np.where(np.isfinite(best), order, -1).astype(np.int64), cosines=np.where(np.isfinite(best), best, 0).astype(np.float32)
-    )
+    there = np.isfinite(best)
+    return Neighbours(indices=np.where(there, order, -1).astype(np.int64), cosines=np.where(there, best, 0).astype(np.float32))
+
+
+def right(run: Run, labels: np.ndarray) -> np.ndarray:
+    """Whether the nearest other of each item is of its class."""
+    return labels[run.neighbours.indices[:, 0]] == labels
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -62,44 +55,43 @@ def made_run(name: str, seed: int, noise: float, labels: np.ndarray, classes: in
     crops = unit(rows[local] + 0.3 * generator.standard_normal((len(local), 6)))
     same, itself = labels[:, None] == labels, np.eye(len(labels), dtype=bool)
     neighbours = nearest(rows, rows, ~itself, 5)
-    right = labels[neighbours.indices[:, 0]] == labels
+    found = labels[neighbours.indices[:, 0]] == labels
     near = nearest(crops, rows, ~itself[local], 5)
     cosines = (rows @ rows.T)[:batch, :batch].astype(np.float32)
     targets = np.exp(cosines * 8) / np.exp(cosines * 8).sum(axis=1, keepdims=True)
     edges = np.linspace(0, 2, 21)
-    intra, inter = (np.histogram(1 - (rows @ rows.T)[pairs], edges)[0] for pairs in (same & ~itself, ~same))
+    intra, inter = (np.histogram(1 - (rows @ rows.T)[pairs], edges)[0] / pairs.sum() for pairs in (same & ~itself, ~same))
     bins = np.linspace(-0.9, 0.9, 10)
+    matrices = {
+        ("Teacher's similarities", "similarity"): cosines,
+        ("Targets of PSD", "targets"): targets,
+        ("Targets of OBD-SD", "refined"): 0.5 * targets + 0.5 * targets @ targets,
+        ("Control", "refined"): 0.7 * targets + 0.3 * targets.mean(axis=0),
+        ("Student's similarities", "similarity"): cosines * 0.9,
+    }
     return Run(
         name=name,
         seed=seed,
         folder=f"runs/{name.lower().replace(' ', '-')}",
         map=(rows[:, :2] * 20 + rows[:, 2:4] * 9).astype(np.float32),
         neighbours=neighbours,
+        positive=nearest(rows, rows, same & ~itself, 1),
         local=near if images else None,
         local_recall=float((labels[near.indices[:, 0]] == labels[local]).mean()) if images else None,
-        positive=nearest(rows, rows, same & ~itself, 1),
-        right=right,
-        per_class=[float(right[labels == label].mean()) for label in range(classes)],
-        scores={"Recall@1, %": f"{100 * right.mean():.2f}", "MAP@R, %": f"{60 * right.mean():.2f}"},
+        per_class=[float(found[labels == label].mean()) for label in range(classes)],
+        scores={"Recall@1, %": f"{100 * found.mean():.2f}", "MAP@R, %": f"{60 * found.mean():.2f}"},
         geometry=Geometry(
             spectrum=list(np.exp(-np.arange(32) * (0.1 + 0.1 * noise)) / 10),
-            intra=Histogram(edges=list(edges), shares=list(intra / max(1, intra.sum()))),
-            inter=Histogram(edges=list(edges), shares=list(inter / inter.sum())),
-            gradient={"cosine": list(bins), "positive": list(np.exp(-2 * bins) / 30), "negative": list(np.exp((2 + noise) * bins) / 30)},
+            distances=PairShares(centres=list(edges[:-1] + 0.05), same=list(intra), different=list(inter)),
+            gradient=PairShares(centres=list(bins), same=list(np.exp(-2 * bins) / 30), different=list(np.exp((2 + noise) * bins) / 30)),
         ),
         batch=Batch(
             matrices=[
                 Matrix(title=title, kind=kind, sentence=f"What {title} shows.", values=values.astype(np.float32))
-                for title, kind, values in (
-                    ("Teacher's similarities", "similarity", cosines),
-                    ("Targets of PSD", "targets", targets),
-                    ("Targets of OBD-SD", "refined", 0.5 * targets + 0.5 * targets @ targets),
-                    ("Control", "refined", 0.7 * targets + 0.3 * targets.mean(axis=0)),
-                    ("Student's similarities", "similarity", cosines * 0.9),
-                )
+                for (title, kind), values in matrices.items()
             ],
             classes=[BIRDS[label % len(BIRDS)] for label in labels[:batch]],
-            which=BATCH,
+            which="epoch 3, batch 1",
         ),
         cost=Cost(seconds=0.1 + 0.02 * seed, teacher=0.22, targets=0.013 * seed, memory_mib=812.0 if images else None),
         training_seconds=754.0,
@@ -113,16 +105,15 @@ def made_run(name: str, seed: int, noise: float, labels: np.ndarray, classes: in
     )
 
 
-def made_curves(runs) -> list[Curve]:
+def made_curves(runs, scores) -> list[Curve]:
     """Over twelve epochs; only runs with OBD-SD in their names distil."""
-    right, epochs = [float(run.right.mean()) for run in runs], range(1, 13)
-    distils = ["OBD" in run.name for run in runs]
+    epochs = range(1, 13)
     lines = {
-        "Base loss": [[(epoch, 2 * np.exp(-epoch / 5) + 0.1 * share) for epoch in epochs] for share in right],
-        "Distillation loss": [[(epoch, 0.2 + 0.05 * epoch) for epoch in epochs[1:]] if has else [] for has in distils],
-        "Recall@1, held-out classes": [[(epoch, share * (1 - np.exp(-epoch / 3))) for epoch in range(0, 13, 2)] for share in right],
-        "Density": [[(epoch, 1 - share + 0.02 * epoch) for epoch in epochs] for share in right],
-        "Spectral decay": [[(epoch, float("inf") if epoch == 1 else 0.6 - 0.03 * epoch * share) for epoch in epochs] for share in right],
+        "Base loss": [[(epoch, 2 * np.exp(-epoch / 5) + 0.1 * share) for epoch in epochs] for share in scores],
+        "Distillation loss": [[(epoch, 0.2 + 0.05 * epoch) for epoch in epochs[1:]] if "OBD" in run.name else [] for run in runs],
+        "Recall@1, held-out classes": [[(epoch, share * (1 - np.exp(-epoch / 3))) for epoch in range(0, 13, 2)] for share in scores],
+        "Density": [[(epoch, 1 - share + 0.02 * epoch) for epoch in epochs] for share in scores],
+        "Spectral decay": [[(epoch, float("inf") if epoch == 1 else 0.6 - 0.03 * epoch * share) for epoch in epochs] for share in scores],
     }
     return [Curve(title=title, sentence=f"What {title} tells.", lines=each) for title, each in lines.items()]
 
@@ -136,44 +127,30 @@ def made_content(
     noise = np.linspace(0.4, 0.3, len(names)) if len(names) > 1 else [0.3]
     runs = [made_run(name, seed, noise[seed], labels, classes, local, images, batch) for seed, name in enumerate(names)]
     called = [BIRDS[label] if label < len(BIRDS) else f"Class {label:03}" for label in range(classes)]
-    scores = [float(run.right.mean()) for run in runs]
-    gains = [score - scores[0] for score in scores]
+    first, *others = scores = [float(right(run, labels).mean()) for run in runs]
+    intervals = [None, *(Interval(score - first, score - first - 0.02, score - first + 0.02) for score in others)]
+    compared = list(zip(names[1:], others, strict=True))
     return Content(
         title="OBD-SD against its baseline on made-up birds",
-        chart=Chart(
-            rows=[
-                Estimate(name=run.name, value=score, difference=Interval(gain, gain - 0.02, gain + 0.02) if place else None)
-                for place, (run, score, gain) in enumerate(zip(runs, scores, gains, strict=True))
-            ],
-            untrained={"frozen features": scores[0] - 0.04},
-            sentence="Dots are means over 5 seeds.",
-        ),
+        chart=chart_of(list(map(Estimate, names, scores, intervals)), {"frozen features": first - 0.04}, "Dots are means over 5 seeds."),
         sentences=[
-            f"{names[0]}: for {scores[0]:.1%} of the queries the nearest other item is of their class.",
-            *(f"{name}: {score:.1%}, better." for name, score in zip(names[1:], scores[1:], strict=True)),
+            f"{names[0]}: for {first:.1%} of the queries the nearest other item is of their class.",
+            *(f"{name}: {score:.1%}, better." for name, score in compared),
         ],
         header=["method", "Recall@1", "difference", "95 % interval", "MAP@R"],
         rows=[
-            [run.name, f"{score:.2%}", f"{score - scores[0]:+.2%}" if place else "–", "+1.1 … +9.3" if place else "–", f"{0.6 * score:.2%}"]
-            for place, (run, score) in enumerate(zip(runs, scores, strict=True))
+            [names[0], f"{first:.2%}", "–", "–", f"{0.6 * first:.2%}"],
+            *([name, f"{score:.2%}", f"{score - first:+.2%}", "+1.1 … +9.3", f"{0.6 * score:.2%}"] for name, score in compared),
         ],
         caption="Paired over 5 seeds; intervals by Student's t.",
-        facts={
-            "Data": "made-up birds",
-            "Test classes": f"{classes}, none of them seen in training",
-            "Test images": str(len(labels)),
-            "Resolution": "48 × 48",
-            "Epoch": "the best on held-out training classes",
-        },
-        curves=made_curves(runs),
+        facts={"Data": "made-up birds", "Resolution": "48 × 48", "Epoch": "the best on held-out training classes"},
+        curves=made_curves(runs, scores),
         classes=called,
-        items=[
-            Item(
-                label=int(label), name=f"{called[label][:12]}/{place:04}.jpg", picture=picture(int(label), place % each) if images else None
-            )
-            for place, label in enumerate(labels)
-        ],
+        labels=labels,
+        names=[f"{called[label][:12]}/{place:04}.jpg" for place, label in enumerate(labels)],
+        pictures=[picture(int(label), place % each) if images else None for place, label in enumerate(labels)],
         shown=np.arange(len(labels)),
+        asking=np.arange(len(labels)),
         local_queries=local,
         local_pictures=[picture(int(labels[item]), int(item) % each, crop=True) for item in local],
         chosen_queries=np.array([17, 3]),

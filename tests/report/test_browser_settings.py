@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.report.made_content import made_content
+from tests.report.made_content import made_content, right
 from tests.report.reading import CONTENT, LABELS, expected, queries
 
 NO_WEBGL = """const get = HTMLCanvasElement.prototype.getContext; HTMLCanvasElement.prototype.getContext = function (kind, ...more)
@@ -32,8 +32,9 @@ def test_one_run_on_a_phone_has_nothing_to_compare(opened):
     keys = page.eval_on_selector_all("[data-filter]", "buttons => buttons.map(button => button.dataset.filter)")
     assert keys == ["all", "wrong", "cross", "local", "chosen"]
     page.click("[data-filter=wrong]")
-    assert queries(page) == np.flatnonzero(~content.runs[0].right).tolist()
+    assert queries(page) == np.flatnonzero(~right(content.runs[0], content.labels)).tolist()
     assert page.locator(".maps .plot").count() == 1
+    assert page.locator("#compare").count() == 0
     assert page.trouble == []
 
 
@@ -62,32 +63,22 @@ def test_all_of_three_runs_or_the_two_compared_on_a_phone(opened):
 def bare(opened):
     """Without pictures, in a browser without WebGL; the last three classes are on the map and not scored."""
     made = made_content(images=False)
-    runs = [
-        replace(run, per_class=[*run.per_class[:9], *[float("nan")] * 3], positive=None, geometry=replace(run.geometry, gradient={}))
-        for run in made.runs
-    ]
+    runs = [replace(run, per_class=[*run.per_class[:9], *[float("nan")] * 3]) for run in made.runs]
+    runs = [replace(run, geometry=replace(run.geometry, gradient=None)) for run in runs]
     return opened(replace(made, asking=np.flatnonzero(LABELS < 9), runs=runs), before=NO_WEBGL)
 
 
-def test_without_images_ids_are_shown(bare):
+def test_without_images_ids_are_shown_and_without_webgl_the_map_is_drawn(bare):
     assert bare.locator("main img").count() == 0
-    assert bare.inner_text(".query .id >> nth=0") == CONTENT.items[0].name
+    assert bare.inner_text(".query .id >> nth=0") == CONTENT.names[0]
     assert bare.locator("[data-filter=local]").count() == 0
-    assert bare.trouble == []
-
-
-def test_without_webgl_the_map_is_drawn_all_the_same(bare):
     assert bare.locator("#map-0 .scatterlayer .point").count() == len(LABELS)
-    assert bare.trouble == []
 
 
 def test_only_scored_items_ask_and_only_their_classes_have_a_recall(bare):
     for name in ("wins", "losses", "wrong"):
         bare.click(f"[data-filter={name}]")
         assert queries(bare) == [item for item in expected(name) if LABELS[item] < 9]
-    example = bare.locator(".card:has(.truth)").first
-    query, other = int(example.get_attribute("data-query")), int(example.locator(".truth .hit").get_attribute("data-item"))
-    assert other == next(item for item in np.flatnonzero(LABELS == LABELS[query]) if item != query)
     bare.click("[data-filter=cross]")
     assert len(queries(bare)) == 12
     assert set(LABELS[queries(bare)]) <= set(range(9))
@@ -106,7 +97,7 @@ def test_an_old_browser_still_has_tables_and_gallery(opened):
 
 def test_without_scripts_the_first_screen_is_complete(opened):
     page = opened(java_script_enabled=False, width=400, height=860)
-    for row, place in zip(CONTENT.chart.rows, page.locator(".estimate").all(), strict=False):
+    for row, place in zip(CONTENT.chart.marks, page.locator(".estimate").all(), strict=False):
         box = place.locator("circle").bounding_box()
         assert 0 < box["x"] < box["x"] + box["width"] < 400
         assert box["width"] == box["height"] > 8  # round, whatever the width

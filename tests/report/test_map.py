@@ -2,29 +2,27 @@
 
 import sys
 import types
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from obdsd.data import open_data
 from obdsd.errors import InputError
-from obdsd.evaluation.embedding import embed
-from obdsd.models import Embedder
 from obdsd.report import gather
 from obdsd.report.map import draw_map, draw_maps
 from obdsd.training import RunRecord
 from obdsd.training.build import collection_of
+from tests.report.conftest import embed_part
 
 
 def test_the_first_training_classes_on_the_map(compared, content):
     run = compared / "ms" / "seed-3"
     trained = gather([run], points="train", device="cpu")
     part = collection_of(RunRecord.read(run).options)["train"]
-    assert len(trained.items) == 60 + len(part)
+    assert len(trained.names) == 60 + len(part)
     np.testing.assert_array_equal(trained.shown, 60 + np.arange(len(part)))
     np.testing.assert_array_equal(trained.asking, np.arange(60))
-    assert {trained.items[i].name for i in trained.shown} == {part.name(i) for i in range(len(part))}
+    assert [trained.names[i] for i in trained.shown] == [part.name(i) for i in range(len(part))]
     assert trained.runs[0].map.shape == (len(part), 2)
     assert (trained.runs[0].neighbours.indices[60:] >= 60).all()
     np.testing.assert_array_equal(trained.runs[0].neighbours.indices[:60], content.runs[0].neighbours.indices)
@@ -63,16 +61,11 @@ def test_umap_is_an_extra(compared, monkeypatch):
     with pytest.raises(InputError, match=r"map=umap needs the package umap-learn; pip install it, or use map=tsne"):
         gather([compared], map="umap")
 
-    class UMAP:
-        def __init__(self, **options):
-            self.options = options
+    def fake(**options):
+        return types.SimpleNamespace(fit_transform=lambda rows: rows[:, :2] * options["random_state"])
 
-        def fit_transform(self, rows):
-            return rows[:, :2] * self.options["random_state"]
-
-    monkeypatch.setitem(sys.modules, "umap", types.SimpleNamespace(UMAP=UMAP))
-    folder = compared / "ms" / "seed-3"
-    found = gather([folder], map="umap", seed=2, device="cpu")
-    rows = embed(Embedder.load(Path(folder) / "model"), open_data(found.runs[0].options["data"])["test"], batch_size=256)
+    monkeypatch.setitem(sys.modules, "umap", types.SimpleNamespace(UMAP=fake))
+    found = gather([compared / "ms" / "seed-3"], map="umap", seed=2, device="cpu")
+    rows = embed_part(found.runs[0], open_data(found.runs[0].options["data"])["test"])
     np.testing.assert_allclose(found.runs[0].map, 2 * rows[:, :2], atol=1e-6)
     assert found.facts["map"] == "UMAP of the scored classes"

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from obdsd.experiments.statistics import Interval
-
-
-@dataclass(frozen=True, kw_only=True)
-class Item:
-    """A scored item: its class by number, what people call it, and a small picture (JPEG or WebP bytes), if it is an image."""
-
-    label: int
-    name: str
-    picture: bytes | None = None
-
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbours:
-    """For each query the nearest others, best first: their numbers among the items, and cosines."""
+    """For each query the nearest others, best first: their numbers among the items (-1 for none), and cosines."""
 
     indices: NDArray[np.int64]  # (queries, k)
     cosines: NDArray[np.float32]  # (queries, k)
@@ -39,11 +28,12 @@ class Curve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Histogram:
-    """Counts between edges, as shares of all."""
+class PairShares:
+    """Shares of pairs of one class and of different classes, by bins of a distance or a cosine."""
 
-    edges: Sequence[float]
-    shares: Sequence[float]
+    centres: Sequence[float]  # of the bins
+    same: Sequence[float]
+    different: Sequence[float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +41,8 @@ class Geometry:
     """The embedding space of the training set."""
 
     spectrum: Sequence[float]  # singular values, descending, as shares of their sum
-    intra: Histogram  # cosine distances inside classes
-    inter: Histogram  # and between them
-    # by pair difficulty: "cosine" (bin centres), "positive", "negative": shares of the distillation's gradient; empty without one
-    gradient: Mapping[str, Sequence[float]]
+    distances: PairShares  # of all pairs, by cosine distance
+    gradient: PairShares | None  # of the distillation's gradient, by cosine; None without one
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -95,10 +83,9 @@ class Run:
     folder: str
     map: NDArray[np.float32]  # (items shown on the map, 2)
     neighbours: Neighbours  # of every item among the others
+    positive: Neighbours  # (items, 1): the nearest other of the same class, at whatever rank
     local: Neighbours | None  # of a seeded crop of each item of `Content.local_queries`; None without images
     local_recall: float | None
-    positive: Neighbours | None = None  # (items, 1): the nearest other of the same class, at whatever rank; -1 if there is none
-    right: NDArray[np.bool_]  # (items,): whether the nearest other is of the same class
     per_class: Sequence[float]  # Recall@1 of each class, in the order of `Content.classes`; NaN for one that is not scored
     scores: Mapping[str, str]  # of the scored classes, by the metric's title, as text
     geometry: Geometry
@@ -109,21 +96,28 @@ class Run:
     versions: Mapping[str, str]
 
 
+Kind = Literal["baseline", "better", "worse", "undecided", "single", "untrained"]
+
+
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A row of the first picture: its score, and the 95 % interval of its difference to the baseline where there is one."""
+class Mark:
+    """A row of the first picture; places are in percent of the axis's length."""
 
     name: str
-    value: float
-    difference: Interval | None = None
+    kind: Kind
+    value: str
+    difference: str
+    place: float  # below 0 or above 100 if it lies beyond the axis
+    interval: tuple[float, float] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """The first picture: one score of all rows, the first of which is the baseline."""
+    """The first picture: one score of all rows, and of what there was before the training, on one axis."""
 
-    rows: Sequence[Estimate]
-    untrained: Mapping[str, float]  # what there was before the training, by name
+    marks: Sequence[Mark]
+    ticks: Sequence[tuple[float, str]]
+    baseline: float
     sentence: str  # how to read it
 
 
@@ -132,7 +126,7 @@ class Content:
     """All of a report. The first run is the baseline where there are several."""
 
     title: str
-    chart: Chart
+    chart: Chart | None  # None where there is a single number
     sentences: Sequence[str]  # the result, one for each row of the table
     header: Sequence[str]  # of the table
     rows: Sequence[Sequence[str]]
@@ -140,11 +134,13 @@ class Content:
     facts: Mapping[str, str]  # data, classes, images, resolution, how the epoch was chosen, …
     curves: Sequence[Curve]
     classes: Sequence[str]
-    items: Sequence[Item]
+    labels: NDArray[np.int64]  # the class of each item, by number
+    names: Sequence[str]  # what people call each item
+    pictures: Sequence[bytes | None]  # of each item, small, as WebP; None if it is no image
     shown: NDArray[np.int64]  # items on the map
-    asking: NDArray[np.int64] | None = None  # items that are scored as queries (the others are found or only on the map); None: all
-    local_queries: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    local_pictures: Sequence[bytes | None] = ()  # of the crops, as `local_queries`; without them the whole picture stands for its crop
-    chosen_queries: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # asked for by --queries
+    asking: NDArray[np.int64]  # items that are scored as queries; the others are found or only on the map
+    local_queries: NDArray[np.int64]  # items of which a crop searches
+    local_pictures: Sequence[bytes | None]  # of these crops
+    chosen_queries: NDArray[np.int64]  # asked for by --queries
     runs: Sequence[Run]
     commands: Sequence[str]  # that repeat it

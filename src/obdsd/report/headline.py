@@ -1,7 +1,11 @@
-"""What stands at the top of a report: the first picture, a sentence for each row, the table, the data, and how to repeat it."""
+"""What stands at the top of a report: the first picture, a sentence for each row, the table, the data, and how to repeat it.
+
+The picture is dots and intervals on one axis, here as places; the page draws them as SVG, without a script.
+"""
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,20 +13,33 @@ from typing import NamedTuple
 
 from obdsd.data import Collection
 from obdsd.evaluation.metrics import metric
-from obdsd.experiments.comparison import Comparison, compared_metrics, differences_by_class, value_of
-from obdsd.experiments.statistics import class_interval
+from obdsd.experiments.comparison import Comparison, compared_metrics, summarise
+from obdsd.experiments.statistics import Interval
 from obdsd.experiments.tables import caption, cells, ends, header, sentences, units
 from obdsd.preprocessing import Preprocessing
-from obdsd.report.content import Chart, Estimate
+from obdsd.report.content import Chart, Kind, Mark
 from obdsd.report.items import TRAINING_CLASSES, Shown
 from obdsd.training import RunRecord
 
 RECALL = "recall@1"  # what the first picture and the sentences are about
 ONE_RUN = "A dot is one run: there is no interval over seeds."
+STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20)  # between two ticks, in points
+TICKS = 8  # at most
+REACH = 1.0  # spans of the rows that the axis is made longer to show what was there before the training
+MARGIN = 0.06  # of the axis, beyond the outermost mark
+LEAST = 0.5  # points that the axis spans
+
+
+class Estimate(NamedTuple):
+    """A row of the picture: its score, and the 95 % interval of its difference to the baseline where there is one."""
+
+    name: str
+    value: float
+    difference: Interval | None = None
 
 
 class Headline(NamedTuple):
-    chart: Chart
+    chart: Chart | None
     sentences: list[str]
     header: list[str]
     rows: list[list[str]]
@@ -41,50 +58,95 @@ def headline_of_comparison(comparison: Comparison) -> Headline:
                 "be told, and the dot is empty."
             )
     rows = [
-        Estimate(name=line.name, value=line.means[RECALL].mean, difference=line.differences[RECALL] if line.differences else None)
-        for line in comparison.lines
+        Estimate(line.name, line.means[RECALL].mean, line.differences[RECALL] if line.differences else None) for line in comparison.lines
     ]
-    chart = Chart(rows=rows, untrained=comparison.reference, sentence=f"{_what(comparison.scored)} {how}")
-    return Headline(chart, sentences(comparison), header(), [cells(line) for line in comparison.lines], caption(comparison))
+    table = [cells(line) for line in comparison.lines]
+    return Headline(_chart(rows, comparison, how), sentences(comparison), header(), table, caption(comparison))
 
 
 def headline_of_runs(runs: Mapping[str, RunRecord]) -> Headline:
     """Single runs beside the first of them: no interval over seeds."""
-    (baseline, first), *others = runs.items()
-    recall = {name: value_of(record, metric(RECALL)) for name, record in runs.items()}
-    told = [f"{baseline}: for {100 * recall[baseline]:.1f} % of the queries the nearest other item is of their class."]
-    rows = [[baseline, *_scores(first), *(["", ""] if others else []), str(first.options.seed), _minutes(first)]]
-    for name, record in others:
-        gain = 100 * (recall[name] - recall[baseline])
-        over_classes = ends(class_interval(*differences_by_class([record.per_class], [first.per_class])))
-        rows.append([name, *_scores(record), f"{gain:+.2f}", over_classes, str(record.options.seed), _minutes(record)])
-        result = f"{name}: {100 * recall[name]:.1f} %, {gain:+.1f} points to {baseline}"
-        told.append(f"{result} with one run each: no interval over seeds, no conclusion.")
-    untrained = {name: float(scores[RECALL] or 0.0) for name, scores in first.reference.items()}
-    told += [f"{name}, untrained: {100 * value:.1f} %." for name, value in untrained.items()]
-    estimates = [Estimate(name=name, value=value) for name, value in recall.items()]
-    chart = Chart(rows=estimates, untrained=untrained, sentence=f"{_what(first.options.score)} {ONE_RUN}")
+    comparison = summarise({name: [record] for name, record in runs.items()}, [])
+    baseline, *others = comparison.lines
+    told, rows = sentences(comparison)[:1], []
+    for line, record in zip(comparison.lines, runs.values(), strict=True):
+        difference = ["", ""] if others else []
+        if line.differences is not None:
+            gain = 100 * line.differences[RECALL].mean
+            difference = [f"{gain:+.2f}", ends(line.over_classes)]
+            result = f"{line.name}: {100 * line.means[RECALL].mean:.1f} %, {gain:+.1f} points to {baseline.name}"
+            told.append(f"{result} with one run each: no interval over seeds, no conclusion.")
+        scores = [metric(name).text(mean.mean) for name, mean in line.means.items()]
+        rows.append([line.name, *scores, *difference, str(record.options.seed), f"{record.seconds / 60:.1f}"])
+    told += [f"{name}, untrained: {100 * value:.1f} %." for name, value in comparison.reference.items()]
     titles = [shown.title for shown in compared_metrics()]
     paired = " Differences are to the first run, their interval by bootstrap over classes (95 %)." if others else ""
     return Headline(
-        chart,
+        _chart([Estimate(line.name, line.means[RECALL].mean) for line in comparison.lines], comparison, ONE_RUN),
         told,
         ["", *titles, *(["Recall@1, difference", "over classes"] if others else []), "seed", "minutes"],
         rows,
-        f"{first.options.data}, {first.options.score} classes; {units()}.{paired}",
+        f"{comparison.data}, {comparison.scored} classes; {units()}.{paired}",
     )
 
 
-def _what(scored: str) -> str:
-    return f"{metric(RECALL).title} on the {scored} classes, in percent. {metric(RECALL).sentence}"
+def _chart(rows: Sequence[Estimate], comparison: Comparison, how: str) -> Chart | None:
+    recall = metric(RECALL)
+    return chart_of(rows, comparison.reference, f"{recall.title} on the {comparison.scored} classes, in percent. {recall.sentence} {how}")
 
 
-def _scores(record: RunRecord) -> list[str]:
-    return [shown.text(value_of(record, shown)) for shown in compared_metrics()]
+def chart_of(rows: Sequence[Estimate], untrained: Mapping[str, float], sentence: str) -> Chart | None:
+    """The picture; None if there is a single number. The first row is the baseline; `untrained` is what there was before, by name."""
+    if len(rows) + len(untrained) < 2:
+        return None
+    baseline = rows[0].value
+    start, end = _axis(rows, [100 * value for value in untrained.values()])
+
+    def place(points: float) -> float:
+        return round(100 * (points - start) / (end - start), 3)
+
+    def mark(row: Estimate, kind: Kind) -> Mark:
+        gain, interval = row.difference, _interval(row, baseline)
+        ends = "" if gain is None or interval is None else f" ({100 * gain.low:+.1f} to {100 * gain.high:+.1f})"
+        return Mark(
+            name=row.name,
+            kind=kind,
+            value=f"{100 * row.value:.1f} %",
+            difference="" if gain is None else f"{100 * gain.mean:+.1f}{ends}",
+            place=place(100 * row.value),
+            interval=interval and (place(interval[0]), place(interval[1])),
+        )
+
+    marks = [mark(rows[0], "single" if len(rows) == 1 else "baseline"), *(mark(row, _kind(row)) for row in rows[1:])]
+    marks += [mark(Estimate(f"{name}, untrained", value), "untrained") for name, value in untrained.items()]
+    step = next((step for step in STEPS if (end - start) / step <= TICKS), STEPS[-1])
+    ticks = [number * step for number in range(math.ceil(start / step), math.floor(end / step) + 1)]
+    return Chart(marks=marks, ticks=[(place(tick), f"{tick:g}") for tick in ticks], baseline=place(100 * baseline), sentence=sentence)
 
 
-def _minutes(record: RunRecord) -> str:
-    return f"{record.seconds / 60:.1f}"
+def _kind(row: Estimate) -> Kind:
+    if row.difference is None or math.isnan(row.difference.low):
+        return "single"
+    return "undecided" if not row.difference.tells_apart else "better" if row.difference.mean > 0 else "worse"
+
+
+def _interval(row: Estimate, baseline: float) -> tuple[float, float] | None:
+    """The ends of the difference's interval in points, from the baseline on."""
+    if row.difference is None or math.isnan(row.difference.low):
+        return None
+    return 100 * (baseline + row.difference.low), 100 * (baseline + row.difference.high)
+
+
+def _axis(rows: Sequence[Estimate], untrained: Sequence[float]) -> tuple[float, float]:
+    """Its ends in points: all rows and intervals, and what was there before the training unless it is far off."""
+    points = [100 * row.value for row in rows]
+    points += [end for row in rows for end in _interval(row, rows[0].value) or ()]
+    low, high = min(points), max(points)
+    reach = REACH * max(high - low, LEAST) if len(rows) > 1 else math.inf
+    near = [value for value in untrained if low - reach <= value <= high + reach]
+    low, high = min([low, *near]), max([high, *near])
+    margin = MARGIN * max(high - low, LEAST) + (LEAST - min(high - low, LEAST)) / 2
+    return low - margin, high + margin
 
 
 def facts_of(
@@ -94,15 +156,14 @@ def facts_of(
     options, things = records[0].options, "images" if preprocessing else "embeddings"
     scored = {name: collection[name] for name in shown.parts if name != "train"}
     train = collection["train"]
+    epochs = [f"{record.chosen_by} (epoch {record.epoch + 1} of {record.options.epochs})" for record in records]
     facts = {
         "data": options.data,
         "trained on": f"{len(train.class_names):,} classes, {len(train):,} {things}",
         "scored on": f"{len(next(iter(scored.values())).class_names):,} other classes, "
         + " and ".join(f"{len(part):,} {things} ({name})" for name, part in scored.items()),
         "resolution": f"{preprocessing.size} × {preprocessing.size} pixels" if preprocessing else f"vectors of length {len(train[0][0])}",
-        "epoch": ", ".join(
-            dict.fromkeys(f"{record.chosen_by} (epoch {record.epoch + 1} of {record.options.epochs})" for record in records)
-        ),
+        "epoch": ", ".join(dict.fromkeys(epochs)),
         "model": ", ".join(dict.fromkeys(record.options.backbone for record in records)),
     }
     if shown.left_out:

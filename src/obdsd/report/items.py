@@ -1,4 +1,4 @@
-"""The items that a report shows: which ones, what they are called, and which of them search which."""
+"""The items that a report shows: which ones, what they are called, which of them search which, and what each run finds."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from obdsd.data import Collection, Part
 from obdsd.data.check import scored_parts
 from obdsd.errors import InputError
 from obdsd.evaluation.points import Points
+from obdsd.evaluation.retrieval import nearest
+from obdsd.report.content import Neighbours
 
 MOST = 6_000  # items: their pictures must fit into one page
 TRAINING_CLASSES = 20  # on the map of training classes, as in the paper
+BEST = 5  # found items that are shown
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -46,9 +49,7 @@ class Shown:
     @property
     def groups(self) -> NDArray[np.int64]:
         """What no item may find of its class: its group, or where there are none itself."""
-        numbers = np.arange(sum(map(len, self.parts.values())))
-        given = [part.groups for part in self.parts.values()]
-        return np.concatenate([numbers[self.numbers(name)] if own is None else own for name, own in zip(self.parts, given, strict=True)])
+        return np.concatenate([self.numbers(name) if part.groups is None else part.groups for name, part in self.parts.items()])
 
     @property
     def asking(self) -> str:
@@ -61,9 +62,9 @@ class Shown:
         place = list(self.parts).index(part)
         return np.arange(sum(sizes[:place]), sum(sizes[: place + 1]))
 
-    def points(self, rows: NDArray[np.float32], numbers: NDArray[np.int64], whose: NDArray[np.int64] | None = None) -> Points:
-        """These items with their rows, or with rows that stand for them: `rows[whose]`, by default their own."""
-        return Points(rows[numbers if whose is None else whose], self.labels[numbers], self.groups[numbers])
+    def points(self, rows: NDArray[np.float32], numbers: NDArray[np.int64]) -> Points:
+        """The items of these numbers, by rows that stand for them."""
+        return Points(rows, self.labels[numbers], self.groups[numbers])
 
 
 def choose_items(
@@ -112,3 +113,43 @@ def read_queries(file: Path, collection: Collection, score: str) -> list[str]:
     if not any(lines):
         raise InputError(f"queries={file}: holds no name; give one item name a line, such as {scored.names[0]!r}")
     return list(dict.fromkeys(line for line in lines if line))
+
+
+def neighbours_of(shown: Shown, rows: NDArray[np.float32]) -> Neighbours:
+    """The nearest others of every item, in the part that its own part searches."""
+    found = []
+    for asking, searched in shown.searched.items():
+        askers, numbers = shown.numbers(asking), shown.numbers(searched)
+        indices, cosines = nearest(shown.points(rows[numbers], numbers), shown.points(rows[askers], askers), BEST)
+        found.append((numbers[indices], cosines))
+    depth = min(indices.shape[1] for indices, _ in found)
+    indices, cosines = (np.concatenate([values[:, :depth] for values in each]) for each in zip(*found, strict=True))
+    return Neighbours(indices=indices, cosines=cosines)
+
+
+def positives_of(shown: Shown, rows: NDArray[np.float32]) -> Neighbours:
+    """The nearest other of the same class for every item, at whatever rank; -1 where there is none."""
+    labels, groups = shown.labels, shown.groups
+    indices, cosines = np.full((len(labels), 1), -1), np.full((len(labels), 1), np.nan, dtype=np.float32)
+    for asking, searched in shown.searched.items():
+        askers, gallery = shown.numbers(asking), shown.numbers(searched)
+        for label in np.unique(labels[askers]):
+            own, kin = askers[labels[askers] == label], gallery[labels[gallery] == label]
+            if not len(kin):
+                continue
+            similar = np.where(groups[own][:, None] == groups[kin][None, :], -np.inf, rows[own] @ rows[kin].T)
+            there = np.isfinite(similar.max(axis=1))
+            indices[own[there], 0], cosines[own[there], 0] = kin[similar.argmax(axis=1)[there]], similar.max(axis=1)[there]
+    return Neighbours(indices=indices, cosines=cosines)
+
+
+def crops_search(
+    shown: Shown, rows: NDArray[np.float32], crops: NDArray[np.float32], queries: NDArray[np.int64], positive: Neighbours
+) -> tuple[Neighbours, float]:
+    """What each query's crop finds, the query's own image left out, and Recall@1 of those that have something to find."""
+    gallery = shown.numbers(shown.searched[shown.asking])
+    indices, cosines = nearest(shown.points(rows[gallery], gallery), shown.points(crops, queries), BEST)
+    found = Neighbours(indices=gallery[indices], cosines=cosines)
+    counted = positive.indices[queries, 0] >= 0
+    hits = shown.labels[found.indices[:, 0]] == shown.labels[queries]
+    return found, float(hits[counted].mean()) if counted.any() else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,10 @@ MapKind = Literal["tsne", "umap"]
 def check_map(kind: MapKind) -> None:
     """Refuse before long work what cannot be drawn after it."""
     if kind == "umap":
-        _umap_module()
+        try:
+            import umap  # noqa: F401
+        except ImportError as absent:
+            raise InputError("map=umap needs the package umap-learn; pip install it, or use map=tsne") from absent
 
 
 def draw_maps(rows: Sequence[NDArray[np.float32]], kind: MapKind, seed: int, show: Progress) -> list[NDArray[np.float32]]:
@@ -68,18 +71,12 @@ def _tsne(rows: NDArray[np.float32], begin: NDArray[np.float64], seed: int) -> N
 
 
 def _umap(rows: NDArray[np.float32], begin: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+    import umap
+
     spread = 10 * begin / max(float(np.abs(begin).max()), 1e-12)
     neighbours = min(PERPLEXITY, len(rows) - 1)
-    fit = _umap_module().UMAP(n_neighbors=neighbours, metric="cosine", init=spread, random_state=seed, n_jobs=1)
+    fit = umap.UMAP(n_neighbors=neighbours, metric="cosine", init=spread, random_state=seed, n_jobs=1)
     return np.asarray(fit.fit_transform(rows), dtype=np.float64)
-
-
-def _umap_module() -> Any:
-    try:
-        import umap
-    except ImportError as absent:
-        raise InputError("map=umap needs the package umap-learn; pip install it, or use map=tsne") from absent
-    return umap
 
 
 def _main_directions(rows: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from obdsd.data import Collection
 from obdsd.errors import InputError
@@ -14,15 +13,11 @@ from obdsd.training.build import collection_of
 from obdsd.training.run_folder import data_record
 
 
-class Opened(NamedTuple):
-    """The runs that are shown, by names that tell them apart, and the comparison that they come from if it is one."""
+def open_runs(folders: Sequence[Path]) -> tuple[dict[str, RunRecord], Comparison | None]:
+    """The runs in these folders, by names that tell them apart, and the comparison that they come from if it is one.
 
-    runs: dict[str, RunRecord]
-    comparison: Comparison | None
-
-
-def open_runs(folders: Sequence[Path]) -> Opened:
-    """The runs in these folders; of each comparison the first seed of every row."""
+    Of each comparison the first seed of every row is shown.
+    """
     records: list[tuple[str, RunRecord]] = []
     comparisons, faults = [], []
     for folder in folders:
@@ -38,38 +33,30 @@ def open_runs(folders: Sequence[Path]) -> Opened:
             faults.append(str(fault))
     if faults:
         raise InputError("; ".join(faults))
-    _check_same_items([record for _, record in records])
-    return Opened(_told_apart(records), comparisons[0] if len(folders) == 1 and comparisons else None)
-
-
-def open_collection(records: Sequence[RunRecord]) -> Collection:
-    """The data of all these runs, which must be those that they were trained on."""
-    first = records[0]
-    collection = collection_of(first.options)
-    if first.data != data_record(collection):
-        raise InputError(f"data={first.options.data} changed since the run in {first.folder} was trained; restore it")
-    return collection
-
-
-def _check_same_items(records: Sequence[RunRecord]) -> None:
-    first, *others = records
-    for other in others:
+    (_, first), *others = records
+    for _, other in others:
         for name in SAME:
             if name != "ks" and getattr(first.options, name) != getattr(other.options, name):
                 raise InputError(
                     f"{first.folder} and {other.folder} differ in {name}; they were scored on different items, report them apart"
                 )
+    return _told_apart(records), comparisons[0] if len(folders) == 1 and comparisons else None
 
 
 def _told_apart(records: Sequence[tuple[str, RunRecord]]) -> dict[str, RunRecord]:
     """By row or preset; by the seed too where that is not enough; else by folder."""
-    for name_of in (
-        lambda name, record: name,
-        lambda name, record: f"{name}, seed {record.options.seed}",
-        lambda name, record: str(record.folder),
-    ):
-        named = {name_of(name, record): record for name, record in records}
-        if len(named) == len(records):
-            return named
-    folders = [record.folder for _, record in records]
+    folders = [str(record.folder) for _, record in records]
+    by_row = [name for name, _ in records]
+    by_seed = [f"{name}, seed {record.options.seed}" for name, record in records]
+    for names in (by_row, by_seed, folders):
+        if len(set(names)) == len(records):
+            return {name: record for name, (_, record) in zip(names, records, strict=True)}
     raise InputError(f"{next(folder for folder in folders if folders.count(folder) > 1)}: is given twice; give each run once")
+
+
+def open_collection(record: RunRecord) -> Collection:
+    """The data of a run, which must be those that it was trained on."""
+    collection = collection_of(record.options)
+    if record.data != data_record(collection):
+        raise InputError(f"data={record.options.data} changed since the run in {record.folder} was trained; restore it")
+    return collection

@@ -1,55 +1,62 @@
-"""The report as one self-contained page: words and tables in its HTML, numbers and pictures once as JSON, plots drawn by the browser."""
+"""The report as one self-contained page: words and tables in its HTML, the content once as JSON, plots drawn by the browser."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import gzip
+import json
+import math
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import jinja2
+import numpy as np
 from plotly.offline import get_plotlyjs
 
-from obdsd.report.chart import drawing_of
 from obdsd.report.content import Content, Run
-from obdsd.report.payload import compressed, numbers_json, pictures_json
-
-SCRIPTS = ("data.js", "plots.js", "batch.js", "map.js", "gallery.js", "start.js")  # one after the other, in one scope
 
 
 def render(content: Content) -> str:
     """The page as text: opens from the disk, asks no host for anything, and is the same for the same content."""
-    differing, common = split_options(content.runs)
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            content=content,
-            drawing=drawing_of(content.chart),
-            several=len(content.runs) > 1,
-            differing=differing,
-            common=common,
-            versions=version_rows(content.runs),
-            score_names=list(dict.fromkeys(name for run in content.runs for name in run.scores)),
-            has_memory=any(run.cost is not None and run.cost.memory_mib is not None for run in content.runs),
-            has_refined=any(matrix.kind == "refined" for run in content.runs for matrix in run.batch.matrices),
-            numbers=numbers_json(content),
-            pictures=pictures_json(content),
-            plotly=_plotly(),
-            style=_source("style.css"),
-            script="\n".join(map(_source, SCRIPTS)),
-        )
+    runs = content.runs
+    differing, common = split_options(runs)
+    return _template().render(
+        content=content,
+        several=len(runs) > 1,
+        differing=differing,
+        common=common,
+        versions=version_rows(runs),
+        score_names=list(dict.fromkeys(name for run in runs for name in run.scores)),
+        has_memory=any(run.cost is not None and run.cost.memory_mib is not None for run in runs),
+        has_refined=any(matrix.kind == "refined" for run in runs for matrix in run.batch.matrices),
+        packed=safe_json(packed(content)),
+        plotly=_plotly(),
     )
+
+
+@cache
+def _template() -> jinja2.Template:
+    loader = jinja2.PackageLoader("obdsd.report")
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"duration": duration, "share": share}
+    return environment.get_template("page.html")
+
+
+@cache
+def _plotly() -> str:
+    """Compressed, because 5 MB of script would leave too little of the page's 15 MB for pictures; the same each time."""
+    return b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
 
 
 def split_options(runs: Sequence[Run]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, str]]]:
     """Options in which runs differ, with a value for each run, and those that all share; as people write them on the command line."""
     names = list(dict.fromkeys(name for run in runs for name in run.options))
-    rows = [(name, [_written(run.options.get(name, "–")) for run in runs]) for name in names]
-    common = [(name, values[0]) for name, values in rows if len(set(values)) == 1]
-    return [(name, values) for name, values in rows if len(set(values)) > 1], common
-
-
-def _written(value: object) -> str:
-    return "none" if value is None else str(value)
+    values = {name: [run.options.get(name, "–") for run in runs] for name in names}
+    rows = [(name, ["none" if value is None else str(value) for value in own]) for name, own in values.items()]
+    common = [(name, own[0]) for name, own in rows if len(set(own)) == 1]
+    return [(name, own) for name, own in rows if len(set(own)) > 1], common
 
 
 def version_rows(runs: Sequence[Run]) -> list[tuple[str, str]]:
@@ -77,27 +84,29 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {round(seconds) % 60} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-@cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("obdsd.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["duration"] = duration
-    environment.filters["share"] = share
-    return environment
+def safe_json(value: object) -> str:
+    """JSON that ends no script element and no line of JavaScript, whatever names are in it.
+
+    >>> print(safe_json({"class": "</script>"}))
+    {"class":"\\u003c/script\\u003e"}
+    """
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
 
 
-def _source(name: str) -> str:
-    environment = _environment()
-    assert environment.loader is not None
-    return environment.loader.get_source(environment, name)[0]
-
-
-@cache
-def _plotly() -> str:
-    """Compressed, because 5 MB of script would leave too little of the page's 15 MB for pictures."""
-    return compressed(get_plotlyjs())
+def packed(value: Any) -> Any:
+    """A value of the content, ready for JSON: arrays and pictures as base64; six digits of a number, or nothing if it is not finite."""
+    if dataclasses.is_dataclass(value):
+        return packed(vars(value))
+    if isinstance(value, Mapping):
+        return {name: packed(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [packed(entry) for entry in value]
+    if isinstance(value, np.ndarray):
+        kind = "float32" if value.dtype.kind == "f" else "int32"
+        return {"kind": kind, "shape": value.shape, "data": packed(value.astype(f"<{kind[0]}4").tobytes())}
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return b64encode(value).decode() if isinstance(value, bytes) else value

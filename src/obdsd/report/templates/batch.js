@@ -1,18 +1,13 @@
 // The batch's matrices as heat maps; targets also as their difference to those without diffusion.
 const LINES = 16; // more classes than this, and the lines between them would hide what they part
 
-function matrix({ values }, size) {
-  const flat = unpack(values);
-  return Array.from({ length: size }, (_, row) => flat.slice(row * size, (row + 1) * size));
-}
-
 function minus(rows, others) {
-  return rows.map((row, i) => row.map((value, j) => (value === null || others[i][j] === null ? null : value - others[i][j])));
+  return rows.map((row, i) => row.map((value, j) => value - others[i][j]));
 }
 
 // From the least to nearly the greatest of the pairs of different items; a difference spans as much below nothing as above.
 function limits(rows, difference) {
-  const values = rows.flatMap((row, i) => row.filter((value, j) => i !== j && value !== null)).map(value => (difference ? Math.abs(value) : value));
+  const values = rows.flatMap((row, i) => row.filter((_, j) => i !== j)).map(value => (difference ? Math.abs(value) : value));
   values.sort((a, b) => a - b);
   const most = values.length ? values[Math.floor(0.99 * (values.length - 1))] : 1;
   return difference ? [-most, most] : [values[0] ?? 0, most];
@@ -35,7 +30,7 @@ function makeMatrices(matrices) {
   box.querySelectorAll(".plot").forEach(plot => Plotly.purge(plot));
   box.replaceChildren(...matrices.map(({ title, sentence }, place) => element("figure", {},
     element("h3", {}, title),
-    element("div", { class: "plot square", id: `matrix-${place}`, role: "img", "aria-label": `${title}, as a heat map` }),
+    element("div", { class: "plot", id: `matrix-${place}`, role: "img", "aria-label": `${title}, as a heat map` }),
     element("figcaption", {}, sentence))));
 }
 
@@ -49,7 +44,7 @@ function drawMatrices() {
   const targets = matrices.find(({ kind }) => kind === "targets");
   matrices.forEach((own, place) => {
     const difference = Boolean($("difference")?.checked && targets && own.kind === "refined");
-    const values = matrix(own, rows.length), z = difference ? minus(values, matrix(targets, rows.length)) : values;
+    const values = unpack(own.values), z = difference ? minus(values, unpack(targets.values)) : values;
     const [zmin, zmax] = limits(z, difference);
     const axis = { showticklabels: false, showgrid: false, automargin: false, constrain: "domain" };
     draw(`matrix-${place}`, [{

@@ -1,45 +1,29 @@
 // What the page holds: numbers and pictures that were packed when it was written, and what the reader has chosen.
-const read = id => JSON.parse(document.getElementById(id).textContent);
 const $ = id => document.getElementById(id);
 
 function bytes(base64) {
   return Uint8Array.from(atob(base64), character => character.charCodeAt(0));
 }
 
-// Little-endian codes → numbers; the largest code stands for none (-1 among indices, null among values).
-function unpack(packed) {
-  const view = new DataView(bytes(packed.data).buffer);
-  const wide = packed.kind === "wide";
-  const nothing = wide ? 4294967295 : 65535;
-  const numbers = new Array(view.byteLength / (wide ? 4 : 2));
-  for (let i = 0; i < numbers.length; i++) {
-    const code = wide ? view.getUint32(4 * i, true) : view.getUint16(2 * i, true);
-    if (packed.kind === "number") numbers[i] = code === nothing ? null : packed.low + packed.step * code;
-    else numbers[i] = code === nothing ? -1 : code;
-  }
-  return numbers;
+// Bytes → numbers, row by row if there are columns.
+function unpack({ kind, shape: [rows, columns], data }) {
+  const { buffer } = bytes(data), numbers = Array.from(kind === "int32" ? new Int32Array(buffer) : new Float32Array(buffer));
+  return columns === undefined ? numbers : Array.from({ length: rows }, (_, row) => numbers.slice(row * columns, (row + 1) * columns));
 }
 
-// Row by row: the found items of a query, best first, as {item, cosine}.
+// The found items of a query, best first, as {item, cosine}.
 function found(packed) {
   if (packed === null) return null;
   const indices = unpack(packed.indices), cosines = unpack(packed.cosines);
-  return query => {
-    const row = [];
-    for (let i = query * packed.each; i < (query + 1) * packed.each; i++) if (indices[i] >= 0) row.push({ item: indices[i], cosine: cosines[i] });
-    return row;
-  };
+  return query => indices[query].map((item, place) => ({ item, cosine: cosines[query][place] })).filter(({ item }) => item >= 0);
 }
 
-const numbers = read("numbers"), pictures = read("pictures");
-const classes = numbers.classes, names = numbers.names, labels = unpack(numbers.labels);
-const shown = unpack(numbers.shown), asking = unpack(numbers.asking), local = unpack(numbers.local), chosen = unpack(numbers.chosen);
-const runs = numbers.runs.map(run => ({
-  ...run,
-  x: unpack(run.x), y: unpack(run.y),
-  neighbours: found(run.neighbours), positive: found(run.positive), local: found(run.local),
-  right: Array.from(run.right, mark => mark === "1"),
-}));
+const content = JSON.parse($("content").textContent);
+const { classes, names, pictures, local_pictures: crops } = content;
+const [labels, shown, asking, local, chosen] = ["labels", "shown", "asking", "local_queries", "chosen_queries"].map(name => unpack(content[name]));
+const runs = content.runs.map(run => ({ ...run, map: unpack(run.map), neighbours: found(run.neighbours), positive: found(run.positive), local: found(run.local) }));
+// Whether the nearest other is of the same class.
+runs.forEach(run => { run.right = labels.map((label, item) => labels[run.neighbours(item)[0]?.item] === label); });
 
 const state = {
   base: 0, ours: runs.length - 1, all: runs.length <= 4, // of the runs
@@ -50,10 +34,8 @@ const several = runs.length > 1;
 const compared = () => (state.all ? runs.map((_, run) => run) : [...new Set([state.base, state.ours])]);
 
 function pictureOf(item, crop = -1) {
-  const data = (crop >= 0 && numbers.crops ? pictures[names.length + crop] : null) ?? pictures[item];
-  if (!data) return null;
-  const kind = data.startsWith("/9j/") ? "jpeg" : data.startsWith("UklGR") ? "webp" : "png";
-  return `data:image/${kind};base64,${data}`;
+  const data = crop < 0 ? pictures[item] : crops[crop];
+  return data && `data:image/webp;base64,${data}`;
 }
 
 // An element; names of classes and items only ever arrive as text.

@@ -3,20 +3,14 @@ const EACH_PAGE = 12;
 const IMPROVED = 10; // classes
 const ours = () => runs[state.ours], base = () => runs[state.base];
 
-// Cosine of the nearest other of the class; where only the best found are known and none is of the class, it is below the last of them.
-function positiveCosine(run, item) {
-  const known = run.positive ? run.positive(item)[0] : run.neighbours(item).find(hit => labels[hit.item] === labels[item]);
-  return known?.cosine ?? (run.positive ? Infinity : (run.neighbours(item).at(-1)?.cosine ?? 1) - 1);
-}
-
 function crossView() {
-  const cosines = new Map(asking.map(item => [item, positiveCosine(base(), item)]));
+  const cosines = new Map(asking.map(item => [item, base().positive(item)[0]?.cosine ?? Infinity]));
   const order = asking.filter(item => cosines.get(item) < Infinity).sort((a, b) => cosines.get(a) - cosines.get(b) || a - b);
   return order.slice(0, Math.max(EACH_PAGE, Math.ceil(order.length / 10)));
 }
 
 function gains() {
-  return classes.map((_, label) => ({ label, gain: (ours().perClass[label] ?? 0) - (base().perClass[label] ?? 0) }));
+  return classes.map((_, label) => ({ label, gain: (ours().per_class[label] ?? 0) - (base().per_class[label] ?? 0) }));
 }
 
 function improved() {
@@ -37,8 +31,8 @@ const FILTERS = [
   { key: "cross", name: "Cross-view", queries: crossView,
     words: () => `Hard queries: the nearest item of their class looks least like them to ${base().name}. A tenth of all, hardest first.` },
   { key: "local", name: "Local to global", queries: () => local, hidden: () => !local.length || !runs.some(run => run.local),
-    words: () => `A part cut out of an image searches all whole images. Recall@1: ${compared().filter(run => runs[run].localRecall !== null)
-      .map(run => `${runs[run].name} ${percent(runs[run].localRecall)}`).join(", ")}. Higher is better.` },
+    words: () => `A part cut out of an image searches all whole images. Recall@1: ${compared().filter(run => runs[run].local_recall !== null)
+      .map(run => `${runs[run].name} ${percent(runs[run].local_recall)}`).join(", ")}. Higher is better.` },
   { key: "chosen", name: "Chosen", queries: () => chosen, hidden: () => !chosen.length, words: () => "The queries that were asked for when this page was made." },
 ];
 const asked = new Map(); // the queries of a filter for the runs compared: thousands are sorted once
@@ -72,10 +66,10 @@ function hitButton(query, { item, cosine }, mark = "") {
   const right = labels[item] === labels[query];
   return element("button", {
     type: "button", class: `hit ${right ? "right" : "wrong"}`, "data-item": item, title: `${classes[labels[item]]} · ${names[item]}`,
-    "aria-label": `${right ? "same class" : "other class"}: ${classes[labels[item]]}, ${names[item]}${cosine === null ? "" : `, cosine ${cosine.toFixed(2)}`}. Search with it.`,
+    "aria-label": `${right ? "same class" : "other class"}: ${classes[labels[item]]}, ${names[item]}, cosine ${cosine.toFixed(2)}. Search with it.`,
     onclick: () => openItem(item),
   }, element("span", { class: "frame" }, thumb(item), element("span", { class: "mark", "aria-hidden": "true" }, mark || (right ? "✓" : "✗"))),
-  element("span", { class: "name" }, classes[labels[item]]), element("span", { class: "cosine" }, cosine === null ? "" : cosine.toFixed(2)));
+  element("span", { class: "name" }, classes[labels[item]]), element("span", { class: "cosine" }, cosine.toFixed(2)));
 }
 
 function runRow(run, query, hits) {
@@ -86,11 +80,10 @@ function runRow(run, query, hits) {
     element("div", { class: "hits" }, ...hits.map(hit => hitButton(query, hit))));
 }
 
-// An item that should have been found: the nearest of the class where it is known, else the first.
+// An item that should have been found: the nearest of the class.
 function truth(item) {
-  const first = { item: labels.findIndex((label, each) => each !== item && label === labels[item]), cosine: null };
-  const other = ours().positive ? ours().positive(item)[0] : first;
-  if (!other || other.item < 0) return element("p", { class: "note" }, "There is no other item of this class.");
+  const [other] = ours().positive(item);
+  if (!other) return element("p", { class: "note" }, "There is no other item of this class.");
   return element("div", { class: "truth" }, element("p", { class: "run" }, "Should have been found"), element("div", { class: "hits" }, hitButton(item, other, "=")));
 }
 
@@ -98,7 +91,7 @@ function card({ item, crop }) {
   const label = labels[item];
   const rows = compared().map(index => runs[index]).filter(run => crop < 0 || run.local)
     .map(run => runRow(run, item, crop < 0 ? run.neighbours(item) : run.local(crop)));
-  const change = several && (state.filter === "improved") ? `Recall@1 of the class ${percent(base().perClass[label])} → ${percent(ours().perClass[label])}` : "";
+  const change = several && (state.filter === "improved") ? `Recall@1 of the class ${percent(base().per_class[label])} → ${percent(ours().per_class[label])}` : "";
   return element("article", { class: "card", "data-query": item, "aria-label": `Query ${names[item]}, ${classes[label]}` },
     element("div", { class: "query" }, element("span", { class: "frame" }, thumb(item, crop)),
       element("p", {}, element("strong", {}, classes[label]), element("span", { class: "name" }, crop < 0 ? names[item] : `part of ${names[item]}`),

@@ -21,7 +21,7 @@ function makeMaps() {
   boxes.dataset.runs = wanted.join();
   boxes.replaceChildren(...wanted.map((run, place) => element("figure", {},
     element("h3", {}, several ? runs[run].name : "All items shown"),
-    element("div", { class: "plot square", id: `map-${place}`, role: "img", "aria-label": `Map of ${shown.length} items by ${runs[run].name}` }))));
+    element("div", { class: "plot", id: `map-${place}`, role: "img", "aria-label": `Map of ${shown.length} items by ${runs[run].name}` }))));
   return wanted;
 }
 
@@ -33,7 +33,7 @@ function drawMaps() {
     const box = $(`map-${place}`);
     const picked = shown.map(item => state.picked === null || labels[item] === state.picked);
     const trace = {
-      type: pointKind, mode: "markers", x: runs[run].x, y: runs[run].y, hoverinfo: "none",
+      type: pointKind, mode: "markers", x: runs[run].map.map(place => place[0]), y: runs[run].map.map(place => place[1]), hoverinfo: "none",
       marker: {
         size, opacity: picked.map(yes => (yes ? 0.85 : 0.07)), line: { width: 0 },
         color: shown.map(item => classColour(labels[item])), symbol: shown.map(item => shape(labels[item])[0]),

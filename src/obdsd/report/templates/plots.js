@@ -27,9 +27,7 @@ function layout(x, y, more = {}) {
 
 const CONFIG = { displaylogo: false, responsive: true, displayModeBar: false };
 
-function draw(id, traces, how, config = CONFIG) {
-  if ($(id)) return Plotly.react(id, traces, how, config);
-}
+const draw = (id, traces, how) => Plotly.react(id, traces, how, CONFIG);
 
 function line(run, x, y, more = {}) {
   return {
@@ -40,7 +38,7 @@ function line(run, x, y, more = {}) {
 }
 
 function drawCurves() {
-  numbers.curves.forEach(({ lines }, place) => {
+  content.curves.forEach(({ lines }, place) => {
     const traces = lines.flatMap((points, run) => {
       if (!points.length) return [];
       const mode = points.length <= 40 ? "lines+markers" : "lines";
@@ -52,18 +50,21 @@ function drawCurves() {
 }
 
 function drawSpectrum() {
-  const traces = runs.map((run, index) => line(index, run.spectrum.map((_, i) => i + 1), run.spectrum, { hovertemplate: "direction %{x}: %{y:.3g}" }));
-  const positive = runs.flatMap(run => run.spectrum.filter(value => value > 0));
+  const traces = runs.map((run, index) => line(index, run.geometry.spectrum.map((_, i) => i + 1), run.geometry.spectrum, { hovertemplate: "direction %{x}: %{y:.3g}" }));
+  const positive = runs.flatMap(run => run.geometry.spectrum.filter(value => value > 0));
   const decades = Math.max(...positive) > 10 * Math.min(...positive);
   draw("spectrum", traces, layout("direction", "share", { yaxis: { type: "log", tickformat: "~g", dtick: decades ? 1 : "D2" } }));
 }
 
 // Two lines a run: solid for pairs of one class, dotted for pairs of different classes; the legend names the run once.
-function pairLines(same, other, template) {
-  return compared().filter(run => same(runs[run])[0].length).flatMap(run => [
-    line(run, ...same(runs[run]), { legendgroup: String(run), hovertemplate: `same class, ${template}` }),
-    line(run, ...other(runs[run]), { legendgroup: String(run), showlegend: false, hovertemplate: `different classes, ${template}` }),
-  ]).map((trace, index) => ({ ...trace, line: { ...trace.line, dash: index % 2 ? "dot" : "solid" } }));
+function pairLines(kind, template) {
+  return compared().filter(run => runs[run].geometry[kind]).flatMap(run => {
+    const { centres, same, different } = runs[run].geometry[kind], more = { legendgroup: String(run) };
+    return [
+      line(run, centres, same, { ...more, hovertemplate: `same class, ${template}` }),
+      line(run, centres, different, { ...more, showlegend: false, hovertemplate: `different classes, ${template}` }),
+    ];
+  }).map((trace, index) => ({ ...trace, line: { ...trace.line, dash: index % 2 ? "dot" : "solid" } }));
 }
 
 // Where there is anything to see.
@@ -73,25 +74,26 @@ function span(traces) {
   return there.length ? [Math.min(...there), Math.max(...there)] : null;
 }
 
+function drawPairs(id, traces, x, y) {
+  draw(id, traces, layout(x, y, { xaxis: { range: span(traces) }, yaxis: { tickformat: ".0%", rangemode: "tozero" } }));
+}
+
 function drawDistances() {
-  const centres = ({ edges, shares }) => [shares.map((_, i) => (edges[i] + edges[i + 1]) / 2), shares];
-  const traces = pairLines(run => centres(run.intra), run => centres(run.inter), "distance %{x:.2f}: %{y:.1%} of pairs");
-  draw("distances", traces, layout("cosine distance", "share of pairs", { xaxis: { range: span(traces) }, yaxis: { tickformat: ".0%", rangemode: "tozero" } }));
+  drawPairs("distances", pairLines("distances", "distance %{x:.2f}: %{y:.1%} of pairs"), "cosine distance", "share of pairs");
 }
 
 function drawGradient() {
-  const of = kind => run => [run.gradient.cosine ?? [], run.gradient[kind] ?? []];
-  const traces = pairLines(of("positive"), of("negative"), "cosine %{x:.2f}: %{y:.1%}");
+  const traces = pairLines("gradient", "cosine %{x:.2f}: %{y:.1%}");
   $("gradient-words").hidden = traces.length > 0;
-  draw("gradient", traces, layout("cosine of the pair", "share of the gradient", { xaxis: { range: span(traces) }, yaxis: { tickformat: ".0%", rangemode: "tozero" } }));
+  drawPairs("gradient", traces, "cosine of the pair", "share of the gradient");
 }
 
 function drawPerClass() {
-  const recall = runs[state.base].perClass; // none for classes that are on the map but not scored
+  const recall = runs[state.base].per_class; // none for classes that are on the map but not scored
   const order = classes.map((_, c) => c).filter(c => recall[c] !== null).sort((a, b) => recall[a] - recall[b] || a - b);
   const x = order.map((_, place) => place);
   const traces = [...new Set([state.base, state.ours])].map((run, place) => ({
-    type: "scatter", mode: "markers", name: short(runs[run].name, 40), x, y: order.map(c => runs[run].perClass[c]),
+    type: "scatter", mode: "markers", name: short(runs[run].name, 40), x, y: order.map(c => runs[run].per_class[c]),
     text: order.map(c => plain(classes[c])), hovertemplate: "%{text}: %{y:.1%}",
     marker: { color: series(run), symbol: place ? "diamond" : several ? "circle-open" : "circle", size: order.length > 50 ? 6 : 8, line: { width: place ? 0 : 2 } },
   }));

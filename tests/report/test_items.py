@@ -8,37 +8,38 @@ import pytest
 
 from obdsd.data import open_data
 from obdsd.errors import InputError
-from obdsd.evaluation.embedding import embed
 from obdsd.evaluation.points import Points
 from obdsd.evaluation.retrieval import nearest
-from obdsd.models import Embedder
-from obdsd.presets import preset
 from obdsd.report import gather
 from obdsd.report.items import MOST, choose_items, read_queries
-from obdsd.training import RunRecord, train
-from tests.report.conftest import SMALL
-
-
-def recall_of(run):
-    return RunRecord.read(run.folder).scores["recall@1"]
+from obdsd.training import RunRecord
+from tests.report.conftest import embed_part, quick_run
+from tests.report.made_content import right
 
 
 def test_neighbours_are_those_of_a_brute_force_search(content):
-    labels = np.array([item.label for item in content.items])
+    labels = content.labels
     for run in content.runs:
         part = open_data(run.options["data"])["test"]
-        rows = embed(Embedder.load(Path(run.folder) / "model"), part, batch_size=256)
+        assert [content.classes[label] for label in labels] == part.classes.tolist()
+        rows = embed_part(run, part)
         similar = rows @ rows.T
         np.fill_diagonal(similar, -9)
         order = np.argsort(-similar, axis=1, kind="stable")[:, :5]
         np.testing.assert_allclose(run.neighbours.cosines, np.take_along_axis(similar, order, axis=1), atol=1e-6)
         np.testing.assert_allclose(np.take_along_axis(similar, run.neighbours.indices, axis=1), run.neighbours.cosines, atol=1e-6)
-        np.testing.assert_array_equal(run.right, labels[run.neighbours.indices[:, 0]] == labels)
-        assert run.right.mean() == pytest.approx(recall_of(run))
         kin = np.where(labels[:, None] == labels[None, :], similar, -9)
         np.testing.assert_array_equal(run.positive.indices[:, 0], kin.argmax(axis=1))
         np.testing.assert_allclose(run.positive.cosines[:, 0], kin.max(axis=1), atol=1e-6)
-        assert [content.classes[label] for label in labels] == [part.class_names[label] for label in part.labels]
+
+
+def test_recall_is_the_runs_own_and_the_mean_of_what_is_right(content):
+    for run in content.runs:
+        record, found = json.loads((Path(run.folder) / "per_class.json").read_text()), right(run, content.labels)
+        assert found.mean() == pytest.approx(RunRecord.read(run.folder).scores["recall@1"])
+        by_name = dict(zip(record["labels"], record["recall@1"], strict=True))
+        assert list(run.per_class) == [by_name[name] for name in content.classes]
+        np.testing.assert_allclose(run.per_class, [found[content.labels == c].mean() for c in range(len(content.classes))], atol=1e-6)
 
 
 def test_fewer_are_found_where_fewer_are_there():
@@ -50,33 +51,27 @@ def test_fewer_are_found_where_fewer_are_there():
         nearest(Points(rows, np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int64)), None, 5)
 
 
-def test_recall_of_classes_is_the_runs_own_and_the_mean_of_what_is_right(content):
-    labels = np.array([item.label for item in content.items])
-    for run in content.runs:
-        record = json.loads((Path(run.folder) / "per_class.json").read_text())
-        by_name = dict(zip(record["labels"], record["recall@1"], strict=True))
-        assert list(run.per_class) == [by_name[name] for name in content.classes]
-        np.testing.assert_allclose(run.per_class, [run.right[labels == c].mean() for c in range(len(content.classes))], atol=1e-6)
-
-
 def test_chosen_queries(compared, content, tmp_path):
-    names = tmp_path / "names.txt"
-    run, collection = compared / "ms" / "seed-3", open_data(content.runs[0].options["data"])
-    known = [item.name for item in content.items]
+    names, known = tmp_path / "names.txt", content.names
     names.write_text(f"{known[7]}\n\n  {known[2]}\n{known[7]}\n")
-    assert gather([run], queries=names, device="cpu").chosen_queries.tolist() == [7, 2]
-    names.write_text(f"{known[7]}\nrwo {known[2].split()[1]}\n")
-    with pytest.raises(InputError, match=rf"queries={names}, line 2: 'rwo \d+' is no item of test; did you mean 'row \d+'\?"):
-        read_queries(names, collection, "test")
-    names.write_text("%%%%%%\n")
-    with pytest.raises(InputError, match=rf"line 1: '%+' is no item of test; names are such as '{known[0]}'"):
-        read_queries(names, collection, "test")
-    names.write_text("\n")
-    with pytest.raises(InputError, match="holds no name; give one item name a line, such as"):
-        read_queries(names, collection, "test")
-    names.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="is no text file"):
-        gather([run], queries=names)
+    assert gather([compared / "ms" / "seed-3"], queries=names, device="cpu").chosen_queries.tolist() == [7, 2]
+
+
+@pytest.mark.parametrize(
+    ("written", "line"),
+    [
+        (b"row 1\nrwo 1\n", r", line \d: 'r\w+ 1' is no item of test; did you mean 'row \d+'\?"),
+        (b"%%%%%%\n", ", line 1: '%+' is no item of test; names are such as 'row \\d+'"),
+        (b"\n", ": holds no name; give one item name a line, such as 'row"),
+        (b"\xff\xfe\x00", r": is no text file \(UnicodeDecodeError\); give one item name a line"),
+    ],
+    ids=["nearly", "unknown", "none", "no text"],
+)
+def test_queries_that_cannot_be_read(content, tmp_path, written, line):
+    file = tmp_path / "names.txt"
+    file.write_bytes(written)
+    with pytest.raises(InputError, match=f"^queries={file}{line}"):
+        read_queries(file, open_data(content.runs[0].options["data"]), "test")
 
 
 def test_of_too_many_items_whole_classes_are_shown_those_asked_for_among_them(content):
@@ -100,20 +95,17 @@ def test_query_and_gallery_search_each_other_and_groups_are_ignored(tmp_path):
     split = np.where(labels < 6, "train", np.where(np.arange(96) % 8 < 3, "query", "gallery"))
     groups = generator.integers(0, 3, 96)
     np.savez(tmp_path / "x.npz", embeddings=rows.astype(np.float32), labels=labels, split=split, group=groups)
-    small = {**SMALL, "val_fraction": 0.0, "test_every": 0, "epochs": 1}
-    train(preset("ms", str(tmp_path / "x.npz"), **small, out=str(tmp_path / "run")), show=False)
-    found = gather([tmp_path / "run"], device="cpu")
+    found = gather([quick_run("ms", tmp_path / "x.npz", tmp_path / "run", epochs=1)], device="cpu")
     run, collection = found.runs[0], open_data(str(tmp_path / "x.npz"))
     queries, gallery = len(collection["query"]), len(collection["gallery"])
     np.testing.assert_array_equal(found.asking, np.arange(queries))
-    assert len(found.items) == queries + gallery
+    assert len(found.names) == queries + gallery
     assert (run.neighbours.indices >= queries).all()
     assert (run.neighbours.indices != np.arange(queries + gallery)[:, None]).all()
-    y = np.array([item.label for item in found.items])
+    y, near = found.labels, run.neighbours.indices
     camera = np.concatenate([collection[name].groups for name in ("query", "gallery")])
-    near = run.neighbours.indices
     assert collection["query"].groups is not None
     assert not ((y[near] == y[:, None]) & (camera[near] == camera[:, None])).any()
     alone = run.positive.indices[:queries, 0] < 0
-    assert run.right[:queries][~alone].mean() == pytest.approx(recall_of(run))
+    assert right(run, y)[:queries][~alone].mean() == pytest.approx(RunRecord.read(run.folder).scores["recall@1"])
     assert run.batch.which == "first batch of epoch 1; teacher: the model itself, as no checkpoint of its teacher is left"

@@ -1,5 +1,7 @@
-"""One real batch and the geometry of the training set, against the weights of the checkpoints."""
+"""A run's last epoch: one real batch against the weights of the checkpoints, and what a step costs."""
 
+import itertools
+import json
 import shutil
 from pathlib import Path
 
@@ -7,18 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from obdsd.data import open_data
-from obdsd.evaluation.embedding import embed
 from obdsd.method.targets import BatchDiffusion, MeanMix, PairwiseTargets, balance
 from obdsd.models import Embedder
-from obdsd.presets import preset
-from obdsd.report import gather
-from obdsd.report.geometry import sample_of
-from obdsd.training import RunRecord, train
+from obdsd.report import gather, last_epoch
+from obdsd.training import RunRecord
 from obdsd.training.build import collection_of, training_part
 from obdsd.training.checkpoints import read_state
 from obdsd.training.loader import TrainingBatches
-from tests.report.conftest import SMALL
+from tests.report.conftest import quick_run
 
 SYSTEMS = {
     "ms+bar": {},
@@ -35,12 +33,13 @@ SYSTEMS = {
 
 @pytest.fixture(scope="module")
 def systems(content, tmp_path_factory):
-    """A run of every kind of system, side by side in one report."""
-    folder = tmp_path_factory.mktemp("systems")
-    small = {**SMALL, "epochs": 2, "evaluate_every": 0, "test_every": 0, "reference": False}
-    for name, changes in SYSTEMS.items():
-        train(preset(name, content.runs[0].options["data"], **small, **changes, out=str(folder / name)), show=False)
-    runs = gather([folder / name for name in SYSTEMS], device="cpu").runs
+    """A run of every kind of system, side by side in one report, on a clock of its own."""
+    folder, data = tmp_path_factory.mktemp("systems"), content.runs[0].options["data"]
+    folders = [quick_run(name, data, folder / name, val_fraction=0.4, **changes) for name, changes in SYSTEMS.items()]
+    seconds = itertools.cycle([1.0, 0.5, 4.0])  # of the teacher, of its targets, of the whole step
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(last_epoch, "seconds_of", lambda act, device: (next(seconds), act()))
+        runs = gather(folders, device="cpu").runs
     return dict(zip(SYSTEMS, runs, strict=True))
 
 
@@ -86,49 +85,39 @@ def test_without_checkpoints_the_model_stands_for_its_teacher(compared, tmp_path
     run = gather([tmp_path / "run"], device="cpu").runs[0]
     assert run.batch.which.endswith("the model itself, as no checkpoint of its teacher is left")
     np.testing.assert_allclose(run.batch.matrices[0].values, run.batch.matrices[-1].values, atol=1e-6)
-    assert run.geometry.gradient == {}
+    assert run.geometry.gradient is None
     assert run.cost.teacher > 0  # a step asks its teacher all the same
 
 
 def test_a_teacher_whose_model_is_gone(compared, content, tmp_path):
-    shutil.copytree(compared / "ms" / "seed-3", tmp_path / "teacher")
-    small = {**SMALL, "epochs": 2, "evaluate_every": 0, "test_every": 0, "reference": False}
-    teacher = f"frozen({tmp_path / 'teacher'})"
-    train(preset("ms+psd", content.runs[0].options["data"], **small, teacher=teacher, out=str(tmp_path / "run")), show=False)
-    run = gather([tmp_path / "run"], device="cpu").runs[0]
+    teacher = shutil.copytree(compared / "ms" / "seed-3", tmp_path / "teacher")
+    folder = quick_run("ms+psd", content.runs[0].options["data"], tmp_path / "run", val_fraction=0.4, teacher=f"frozen({teacher})")
+    run = gather([folder], device="cpu").runs[0]
     assert "teacher: frozen(" in run.batch.which
     assert run.cost.teacher > 0
-    shutil.rmtree(tmp_path / "teacher")
-    run = gather([tmp_path / "run"], device="cpu").runs[0]
+    shutil.rmtree(teacher)
+    run = gather([folder], device="cpu").runs[0]
     assert run.batch.which.endswith("the model itself, as no checkpoint of its teacher is left")
     assert run.cost is None
 
 
-def test_every_kind_of_system_can_be_shown(systems):
+def test_every_kind_of_system_can_be_shown_and_its_teacher_is_named(systems):
+    teachers = {"ms+bar": "born-again", "ms+anchor": "features", "ms+psd": "ema", "ms+obd-sd": "memory"}
+    teachers["ms+s2sd-dsd"] = "the model an epoch before, though it did not teach"
     for name, run in systems.items():
         assert run.batch.matrices[0].values.shape == (12, 12), name
-        assert run.cost.seconds > 0
-        if name == "ms+s2sd-dsd":  # its heads learn in the same pass
-            assert (run.cost.teacher, run.cost.targets) == (None, None)
-            assert run.geometry.gradient == {}
-        else:
-            assert 0 < run.cost.teacher < run.cost.teacher + run.cost.targets <= 1
-            assert sum(run.geometry.gradient["positive"]) + sum(run.geometry.gradient["negative"]) == pytest.approx(1)
-
-
-def test_every_teacher_is_named(systems):
-    taught = {name: run.batch.which.partition("teacher: ")[2] for name, run in systems.items()}
-    assert taught["ms+bar"] == "born-again"
-    assert taught["ms+anchor"] == "features"
-    assert taught["ms+psd"] == "ema"
-    assert taught["ms+obd-sd"] == "memory"
-    assert taught["ms+s2sd-dsd"] == "the model an epoch before, though it did not teach"
+        assert run.batch.which.endswith(f"teacher: {teachers.get(name, 'previous-epoch')}")
+        taught = name != "ms+s2sd-dsd"  # its heads learn in the same pass
+        assert (run.cost.seconds, run.cost.teacher, run.cost.targets) == ((4, 1 / 4, 1 / 8) if taught else (4, None, None))
+        assert (run.geometry.gradient is not None) == taught
+        if taught:
+            assert sum(run.geometry.gradient.same) + sum(run.geometry.gradient.different) == pytest.approx(1)
 
 
 def test_targets_of_other_kinds_stand_beside_the_paper_s(systems):
     refined = {name: [matrix for matrix in run.batch.matrices if matrix.kind == "refined"] for name, run in systems.items()}
-    assert [matrix.title for matrix in refined["ms+obd-sd"]] == ["Targets of OBD-SD", "Control without a graph"]
-    assert [matrix.title for matrix in refined["ms+bar"]] == ["Targets of OBD-SD", "Control without a graph"]
+    for name in ("ms+obd-sd", "ms+bar"):
+        assert [matrix.title for matrix in refined[name]] == ["Targets of OBD-SD", "Control without a graph"]
     for matrices in refined.values():
         assert matrices[0].sentence.endswith("Here: batch-diffusion(omega=0.3).")
         assert matrices[1].sentence.endswith("Here: mean-mix(omega=0.3).")
@@ -143,31 +132,26 @@ def test_targets_of_other_kinds_stand_beside_the_paper_s(systems):
     np.testing.assert_allclose(balanced, balance(torch.from_numpy(pairwise)).numpy(), atol=1e-5)
 
 
-def test_histograms_and_shares_are_of_a_whole(content):
+def test_a_step_is_measured_and_nothing_else_changes(compared, content):
+    """All that is gathered again is the same, and so are the files of the runs."""
+    before = {file: file.read_bytes() for file in compared.rglob("*") if file.is_file() and file.name != "report.html"}
+    again = gather([compared], device="cpu")
+    assert {file: file.read_bytes() for file in before} == before
+    for one, two in zip(content.runs, again.runs, strict=True):
+        np.testing.assert_array_equal(one.neighbours.indices, two.neighbours.indices)
+        np.testing.assert_array_equal(one.map, two.map)
+        np.testing.assert_array_equal(one.batch.matrices[-1].values, two.batch.matrices[-1].values)
+        assert one.geometry == two.geometry
     for run in content.runs:
-        space = run.geometry
-        assert sum(space.spectrum) == pytest.approx(1)
-        assert list(space.spectrum) == sorted(space.spectrum, reverse=True)
-        for side in (space.intra, space.inter):
-            assert sum(side.shares) == pytest.approx(1)
-            assert (len(side.edges), side.edges[0], side.edges[-1]) == (len(side.shares) + 1, 0, 2)
-        middle = [np.dot(side.shares, (np.array(side.edges[1:]) + side.edges[:-1]) / 2) for side in (space.intra, space.inter)]
-        part = collection_of(RunRecord.read(run.folder).options)["train"]
-        rows = embed(Embedder.load(Path(run.folder) / "model"), part, batch_size=256)
-        distance = 1 - rows @ rows.T
-        same = part.labels[:, None] == part.labels[None, :]
-        np.fill_diagonal(distance, np.nan)
-        assert middle[0] == pytest.approx(np.nanmean(distance[same]), abs=0.02)
-        assert middle[1] == pytest.approx(np.nanmean(distance[~same]), abs=0.02)
-        if run.name == "ms":
-            assert space.gradient == {}
-        else:
-            assert sum(space.gradient["positive"]) + sum(space.gradient["negative"]) == pytest.approx(1)
+        assert run.cost.seconds > 0
+        assert run.cost.memory_mib is None  # the CPU does not tell
+        assert run.training_seconds == json.loads((Path(run.folder) / "result.json").read_text())["seconds"]
+    assert (content.runs[0].cost.teacher, content.runs[0].cost.targets) == (0, 0)
 
 
-def test_a_sample_of_the_training_set_has_pairs_of_all_classes(content):
-    part = open_data(content.runs[0].options["data"])["train"]
-    assert sample_of(part, 0) is part
-    assert np.bincount(sample_of(part, 0, most=30).labels).tolist() == [3] * 10
-    few = np.bincount(sample_of(part, 0, most=8).labels)
-    assert sorted(few[few > 0]) == [2] * 4
+def test_on_a_gpu_the_peak_is_that_of_the_step(monkeypatch):
+    peak = {"bytes": 9 * 2**20}
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: peak.update(bytes=0))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: peak["bytes"])
+    assert last_epoch._peak_mib(lambda: peak.update(bytes=3 * 2**20), torch.device("cuda")) == 3
+    assert last_epoch._peak_mib(lambda: None, torch.device("cpu")) is None

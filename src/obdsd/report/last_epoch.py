@@ -1,11 +1,11 @@
-"""One real batch of a run's last epoch: who taught in it, what was taught, and what the trained model makes of it."""
+"""A run's last epoch, set up anew: who taught in it, what was taught in one real batch, and what a step costs on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,19 +14,23 @@ from torch import Tensor
 from obdsd.catalogue import TARGETS
 from obdsd.data import Collection, Part
 from obdsd.errors import InputError
-from obdsd.method.teachers import PreviousEpochTeacher, Teacher
+from obdsd.experiments.timing import seconds_of
+from obdsd.method.teachers import PreviousEpochTeacher, Teacher, TeacherBatch
 from obdsd.models import Embedder
 from obdsd.options import TrainOptions
 from obdsd.presets import preset
-from obdsd.report.content import Batch, Matrix
+from obdsd.report.content import Batch, Cost, Matrix
 from obdsd.spec import Spec
 from obdsd.training import RunRecord, Trainer
+from obdsd.training.build import training_part
 from obdsd.training.checkpoints import read_state
 from obdsd.training.gradient import in_chunks
 from obdsd.training.loader import TrainingBatches
 from obdsd.training.run_folder import RunFolder
 
 BATCHES = 8  # that are seen; one if they are images, which take time
+SECONDS = 1.0  # spent on steps of one run, but for the first two, which are always taken
+STEPS = 9  # at most
 
 OF_TEACHER = "How similar the teacher finds each pair. Blocks on the diagonal are pairs of one class."
 OF_STUDENT = "How similar the trained model finds each pair. It should resemble the targets that it was taught."
@@ -35,8 +39,7 @@ DIFFUSED = "The same after diffusion over the batch (OBD-SD): pairs joined throu
 CONTROL = "Targets softened without looking at the graph. What diffusion shows beyond this comes from the manifold."
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Lesson:
+class Lesson(NamedTuple):
     """A batch with the student's and the teacher's unit rows, and the targets if the teacher was asked; only items that it knows."""
 
     labels: Tensor
@@ -45,8 +48,7 @@ class Lesson:
     targets: Tensor | None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LastEpoch:
+class LastEpoch(NamedTuple):
     """The training as it was in its last epoch, as far as it can be set up again."""
 
     trainer: Trainer | None  # None if it cannot: a model that it began with is gone
@@ -54,7 +56,21 @@ class LastEpoch:
     who: str  # is shown as the teacher
 
 
-def last_epoch_of(record: RunRecord, model: Embedder, collection: Collection, device: torch.device) -> LastEpoch:
+def last_epoch_of(
+    record: RunRecord, model: Embedder, collection: Collection, device: torch.device
+) -> tuple[list[Lesson], Batch, Cost | None]:
+    """What is seen where the run was trained: what was taught in its batches, the first of them, and the cost of a step."""
+    part = training_part(record.options, collection)
+    last = _last_epoch(record, model.to(device), collection, device)
+    lessons = _lessons(record, model, part, last, device)
+    batch = _batch(record, lessons, last.who, part.class_names)
+    for seen in (model, last.stand_in):
+        if seen is not None:
+            seen.cpu()  # the memory of a step is then its own
+    return lessons, batch, None if last.trainer is None else cost_of(last.trainer)
+
+
+def _last_epoch(record: RunRecord, model: Embedder, collection: Collection, device: torch.device) -> LastEpoch:
     """From the checkpoint before the last epoch's end, or from the last one if the teacher stays the same."""
     trainer, checkpoints = _trainer(record, model, collection, device), RunFolder(record.folder, writes=False).checkpoints
     who, stand_in = "the model itself, as no checkpoint of its teacher is left", PreviousEpochTeacher(model)
@@ -68,11 +84,11 @@ def last_epoch_of(record: RunRecord, model: Embedder, collection: Collection, de
         under_way, teacher = trainer.place.epoch == record.last_epoch, trainer.system.teacher
         trainer.place.epoch = record.last_epoch
         if trainer.system.asks(trainer.progress) and (under_way or teacher.steady):
-            return LastEpoch(trainer=trainer, stand_in=None, who=str(record.options.teacher))
+            return LastEpoch(trainer, None, str(record.options.teacher))
         if not teacher.teaches and under_way and trainer.place.step == 0:
             who, stand_in = "the model an epoch before, though it did not teach", PreviousEpochTeacher(trainer.model)
             break
-    return LastEpoch(trainer=trainer, stand_in=stand_in.to(device), who=who)
+    return LastEpoch(trainer, stand_in.to(device), who)
 
 
 def _trainer(record: RunRecord, model: Embedder, collection: Collection, device: torch.device) -> Trainer | None:
@@ -90,7 +106,7 @@ def _trainer(record: RunRecord, model: Embedder, collection: Collection, device:
 
 
 @torch.no_grad()
-def lessons_of(record: RunRecord, model: Embedder, part: Part, last: LastEpoch, device: torch.device) -> list[Lesson]:
+def _lessons(record: RunRecord, model: Embedder, part: Part, last: LastEpoch, device: torch.device) -> list[Lesson]:
     """The first batches of the run's last epoch, as the trained model and the teacher see them."""
     model.eval()
     if last.trainer is not None:
@@ -104,20 +120,20 @@ def lessons_of(record: RunRecord, model: Embedder, part: Part, last: LastEpoch, 
 
 def _lesson(options: TrainOptions, model: Embedder, last: LastEpoch, inputs: Tensor, labels: Tensor, indices: Tensor) -> Lesson:
     student = torch.cat([model(some) for some in torch.split(inputs, options.micro_batch or len(inputs))])
+    known: slice | Tensor = slice(None)
+    targets: Tensor | None = None
     if last.stand_in is not None:
         teacher = in_chunks(last.stand_in, inputs, indices, options.micro_batch)
-        return Lesson(labels=labels.cpu(), student=student.float().cpu(), teacher=teacher.embeddings.float().cpu(), targets=None)
-    assert last.trainer is not None
-    batch = last.trainer.teach(inputs, indices, labels)
-    assert batch is not None
-    known, teacher = slice(None) if batch.known is None else batch.known, batch.only_known()
-    targets = last.trainer.system.distill.taught(teacher).float().cpu() if len(teacher.embeddings) > 1 else None
-    return Lesson(
-        labels=labels[known].cpu(), student=student[known].float().cpu(), teacher=teacher.embeddings.float().cpu(), targets=targets
-    )
+    else:
+        assert last.trainer is not None
+        batch = last.trainer.teach(inputs, indices, labels)
+        assert batch is not None
+        known, teacher = slice(None) if batch.known is None else batch.known, batch.only_known()
+        targets = last.trainer.system.distill.taught(teacher).float().cpu() if len(teacher.embeddings) > 1 else None
+    return Lesson(labels[known].cpu(), student[known].float().cpu(), teacher.embeddings.float().cpu(), targets)
 
 
-def batch_of(record: RunRecord, lessons: Sequence[Lesson], who: str, class_names: Sequence[str]) -> Batch:
+def _batch(record: RunRecord, lessons: Sequence[Lesson], who: str, class_names: Sequence[str]) -> Batch:
     """The first batch with what each method would teach in it."""
     which = f"first batch of epoch {record.last_epoch + 1}; teacher: {who}"
     if not lessons:
@@ -149,3 +165,41 @@ def _matrices(options: TrainOptions, lesson: Lesson, order: Tensor) -> Iterator[
         values = lesson.targets[order][:, order].numpy()
         yield Matrix(title="Targets of this run", kind="refined", sentence=f"What this run was taught: {own}.", values=values)
     yield Matrix(title="Student's similarities", kind="similarity", sentence=OF_STUDENT, values=(student @ student.T).numpy())
+
+
+def cost_of(trainer: Trainer) -> Cost:
+    """Medians over a few of the trainer's own steps on one of its batches, after one that warms up. The trainer's weights move."""
+    trainer.begin_epoch()
+    batch = inputs, labels, indices = trainer.fabric.to_device(next(trainer.batches.epoch(trainer.place.epoch)))
+    step = partial(trainer.step, *batch)
+    memory = _peak_mib(step, trainer.device)
+    times: list[tuple[float, float, float]] = []
+    while not times or (len(times) < STEPS and sum(whole for *_, whole in times) < SECONDS):
+        teaching, taught = seconds_of(partial(trainer.teach, inputs, indices, labels), trainer.device)
+        refining, _ = seconds_of(partial(_refine, trainer, taught), trainer.device)
+        times.append((teaching, refining, seconds_of(step, trainer.device)[0]))
+    teaching, refining, seconds = np.median(times, axis=0).tolist()
+    teacher: float | None = None
+    targets: float | None = None
+    if trainer.system.asks(trainer.progress):
+        teacher = min(teaching / seconds, 1.0)
+        targets = min(refining / seconds, 1.0 - teacher)
+    elif not trainer.system.current_weight(trainer.progress):  # else the teacher learns in the same pass
+        teacher = targets = 0.0
+    return Cost(seconds=seconds, teacher=teacher, targets=targets, memory_mib=memory)
+
+
+def _refine(trainer: Trainer, taught: TeacherBatch | None) -> None:
+    """The targets alone, if there is anything to refine."""
+    known = None if taught is None else taught.only_known()
+    if known is not None and len(known.embeddings) > 1:
+        trainer.system.distill.taught(known)
+
+
+def _peak_mib(step: Callable[[], object], device: torch.device) -> float | None:
+    """The peak of a step on a GPU; other devices do not tell."""
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats(device)
+    step()
+    return torch.cuda.max_memory_allocated(device) / 2**20 if on_gpu else None
