@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 # fmt: off
 BREAKS = [
     ("method/diffusion.py", "    S.diagonal().add_(isolated)\n", "",
-     "method/test_diffusion.py::test_an_isolated_row_keeps_its_similarities", "an isolated row gets no self-loop"),
+     "method/test_diffusion.py::test_transitions_equal_their_literal_definitions", "an isolated row gets no self-loop"),
     ("method/diffusion.py", "start, S = (1 - omega) * state.to(working)", "start, S = state.to(working)",
      "method/test_diffusion.py::test_two_rows_by_hand", "the walk lacks its factor 1-ω"),
     ("method/diffusion.py", '.fill_diagonal_(float("-inf"))', "",
@@ -44,7 +44,7 @@ BREAKS = [
     ("method/graph.py", "(pair[1:] == pair[:-1]).nonzero().squeeze(1)", "torch.arange(len(pair))",
      "method/test_graph.py::test_four_points_on_a_circle", "neighbours need not be mutual"),
     ("method/graph.py", "loops = weights.new_ones(len(alone))", "loops = weights.new_zeros(len(alone))",
-     "method/test_global_diffusion.py::test_a_sample_without_an_edge_keeps_its_row", "a sample without an edge gets no self-loop"),
+     "method/test_graph.py::test_with_all_neighbours_the_transition_is_that_of_a_batch", "a sample without an edge gets no self-loop"),
     ("method/global_diffusion.py", "if not (self.fitted and teacher.steady):", "if True:",
      "training/test_systems.py", "a steady teacher is walked again"),
 

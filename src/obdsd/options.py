@@ -107,19 +107,19 @@ def _plain(value: Any) -> Any:
 
 def _unless(name: str, wanted: str) -> Callable[[Any], str]:
     """Idle where another option is something else."""
-    return lambda options: "" if str(getattr(options, name)) == wanted else f"{name}={getattr(options, name)}"
+    return lambda options: "" if getattr(options, name) == wanted else f"{name}={getattr(options, name)}"
 
 
 def _if_features(options: Any) -> str:
     return "backbone=features" if options.backbone == "features" else ""
 
 
-def _if_nobody_teaches(options: Any) -> str:
-    return "teacher=none" if not options.distils else ""
-
-
 def _if_no_head(options: Any) -> str:
     return "head=none" if options.head == "none" else ""
+
+
+def _if_nobody_teaches(options: Any) -> str:
+    return "teacher=none" if not options.distils else ""
 
 
 MAIN, DATA, MODEL, BATCHES = "the ones that matter", "data and labels", "model", "batches and images"
@@ -249,8 +249,7 @@ class TrainOptions:
         check_limits(self)
         _require(bool(self.ks), self, "ks", "must hold a number; try 1,2,4,8")
         object.__setattr__(self, "ks", tuple(sorted({1, *self.ks})))
-        if self.crop > 1:
-            raise InputError(f"crop={self.crop} must be 1 or less; 1 keeps the whole image")
+        _require(self.crop <= 1, self, "crop", "must be 1 or less; 1 keeps the whole image")
         self._check_together()
 
     def _check_together(self) -> None:
@@ -265,7 +264,7 @@ class TrainOptions:
         _require(self.head_init == "random" or self.head == "linear", self, "head_init", f"needs head=linear, not {self.head}")
         noisy = self.supervision == "none" and self.label_noise
         _require(not noisy, self, "label_noise", "has no labels to spoil without supervision; leave it out")
-        taught = self.teacher.name != "none" and self.preset != "" and "+" not in self.preset
+        taught = self._has_teacher and self.preset != "" and "+" not in self.preset
         remedy = f'from Python use obdsd.presets.preset("{self.preset}", data); with a teacher name a preset such as {self.preset}+psd'
         _require(not taught, self, "preset", f"is the plain loss, but teacher={self.teacher} would teach; {remedy}")
         _ = self.fold
@@ -273,7 +272,11 @@ class TrainOptions:
     @property
     def distils(self) -> bool:
         """Whether anything is taught beside the labels."""
-        return self.teacher.name != "none" or self.system.name != "standard"
+        return self._has_teacher or getattr(SYSTEMS.find(self.system.name), "teaches", False)
+
+    @property
+    def _has_teacher(self) -> bool:
+        return getattr(TEACHERS.find(self.teacher.name), "teaches", True)
 
     @property
     def needs_held_out_classes(self) -> str | None:
@@ -297,20 +300,20 @@ class TrainOptions:
 
     def kept(self) -> dict[str, Any]:
         """What a run's config.yaml holds."""
-        return {name: value for name, value in as_dict(self).items() if _SCOPES[name] != "command"}
+        return {name: value for name, value in as_dict(self).items() if _ABOUT[name]["scope"] != "command"}
 
     def identity(self) -> dict[str, Any]:
         """What tells a run from others: everything that changes its numbers."""
-        return {name: value for name, value in as_dict(self).items() if _SCOPES[name] == "run"}
+        return {name: value for name, value in as_dict(self).items() if _ABOUT[name]["scope"] == "run"}
 
 
-_SCOPES = {each.name: each.metadata["scope"] for each in fields(TrainOptions)}
+_ABOUT = {each.name: each.metadata for each in fields(TrainOptions)}
 
 
 def why_idle(options: TrainOptions, name: str) -> str:
     """Why an option does nothing beside the others; an empty text if it acts."""
-    idle = next(each.metadata["idle"] for each in fields(options) if each.name == name)
-    return "" if idle is None else idle(options)
+    idle = _ABOUT[name]["idle"]
+    return idle(options) if idle else ""
 
 
 def _require(ok: bool, options: object, name: str, rule: str) -> None:

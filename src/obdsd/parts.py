@@ -95,9 +95,8 @@ class Table:
         """The values as they were given, all by the names of their settings."""
         known = self.settings(spec.name)
         if len(spec.positional) > len(known):
-            raise InputError(
-                f"{self.kind}={spec} has more values than {spec.name} has settings ({', '.join(known) or 'none'}); leave some out"
-            )
+            there = ", ".join(known) or "none"
+            raise InputError(f"{self.kind}={spec} has more values than {spec.name} has settings ({there}); leave some out")
         given = {**dict(zip(known, spec.positional, strict=False)), **spec.settings}
         if len(given) < len(spec.positional) + len(spec.settings):
             raise InputError(f"{self.kind}={spec} gives a setting twice; give it once")
@@ -167,8 +166,6 @@ def _type_of(parameter: inspect.Parameter) -> Any:
 
 def _sentences(build: Callable[..., Any]) -> dict[str, str]:
     """The sentence of each argument, from the docstring's `Args:`."""
-    _, found, arguments = (inspect.getdoc(build) or "").partition("\nArgs:\n")
-    if not found:
-        return {}
+    _, _, arguments = (inspect.getdoc(build) or "").partition("\nArgs:\n")
     entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", arguments.partition("\n\n")[0], flags=re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}

@@ -39,12 +39,9 @@ class Spec:
         if isinstance(text, Spec):
             return text
         parser = _Parser("none" if text is None else str(text))
-        value = parser.value()
-        parser.end()
-        if value is None:
-            value = "none"
-        if isinstance(value, str):
-            value = Spec(value)
+        value = parser.whole()
+        if value is None or isinstance(value, str):
+            value = Spec("none" if value is None else value)
         if not isinstance(value, Spec):
             parser.fail("must begin with a name")
         return value
@@ -93,6 +90,12 @@ class _Parser:
         if len(text) > LONGEST:
             self.fail(f"is longer than {LONGEST} characters")
 
+    def whole(self) -> Any:
+        value = self.value()
+        if rest := self.text[self.place :].strip():
+            self.fail(f"has {rest!r} after its end")
+        return value
+
     def value(self) -> Any:
         kind, token = self._next()
         if kind == "text":
@@ -132,10 +135,6 @@ class _Parser:
         self.depth -= 1
         return items
 
-    def end(self) -> None:
-        if self.text[self.place :].strip():
-            self.fail(f"has {self.text[self.place :].strip()!r} after its end")
-
     def _peek(self) -> str:
         before = self.place
         token = self._next()[1]
@@ -146,8 +145,8 @@ class _Parser:
         """The next token with its kind; two empty texts at the end."""
         token = _TOKEN.match(self.text, self.place)
         if token is None:
-            if self.text[self.place :].strip():
-                self.fail(f"cannot be read from {self.text[self.place :].strip()!r} on")
+            if rest := self.text[self.place :].strip():
+                self.fail(f"cannot be read from {rest!r} on")
             return "", ""
         self.place = token.end()
         return str(token.lastgroup), str(token[str(token.lastgroup)])

@@ -30,7 +30,12 @@ class System(nn.Module):
         objective: The base loss.
         teacher: Whom it learns from beside the labels; None for the plain loss.
         distill: How it learns from the teacher.
+
+    Attributes:
+        teaches: Whether anything is taught without a teacher.
     """
+
+    teaches = False
 
     def __init__(self, model: Any, objective: nn.Module, teacher: Teacher | None = None, distill: SelfDistillation | None = None) -> None:
         super().__init__()
