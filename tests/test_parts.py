@@ -9,8 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from obdsd import InputError
-from obdsd.convert import MISSING
-from obdsd.parts import Setting, Table, suggestion
+from obdsd.parts import MISSING, Setting, Table, suggestion
 from obdsd.spec import Spec
 
 

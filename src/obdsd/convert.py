@@ -10,9 +10,6 @@ from typing import Any, Literal
 
 from obdsd.errors import InputError
 
-MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
-"""Stands for a default that is not there."""
-
 _SWITCH = {"true": True, "yes": True, "false": False, "no": False}
 
 

@@ -15,9 +15,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from obdsd.convert import MISSING, convert
+from obdsd.convert import convert
 from obdsd.errors import InputError, explain_missing
 from obdsd.spec import Spec
+
+MISSING: Any = inspect.Parameter.empty
+"""Stands for a default that is not there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +78,8 @@ class Table:
 
     def settings(self, name: str) -> dict[str, Setting]:
         """The part's own settings, in the order of its signature."""
-        build = self.find(name)
         if name not in self._settings:
-            self._settings[name] = _settings_of(build, self.context)
+            self._settings[name] = _settings_of(self.find(name), self.context)
         return self._settings[name]
 
     def summary(self, name: str) -> str:
@@ -144,15 +146,10 @@ def suggestion(name: object, known: Collection[str], otherwise: str = "") -> str
 
 
 def _settings_of(build: Callable[..., Any], context: Collection[str]) -> dict[str, Setting]:
-    sentences = _sentences(build)
+    sentences, parameters = _sentences(build), inspect.signature(build, eval_str=True).parameters
     return {
-        name: Setting(
-            name=name,
-            type=_type_of(parameter),
-            default=MISSING if parameter.default is parameter.empty else parameter.default,
-            sentence=sentences.get(name, ""),
-        )
-        for name, parameter in inspect.signature(build, eval_str=True).parameters.items()
+        name: Setting(name=name, type=_type_of(parameter), default=parameter.default, sentence=sentences.get(name, ""))
+        for name, parameter in parameters.items()
         if name not in context and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
     }
 

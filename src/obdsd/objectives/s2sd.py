@@ -172,9 +172,6 @@ class S2SDSystem(System):
     def compile_model(self) -> None:
         self.model.backbone.compile()  # the heads read its features: the model as a whole is not called
 
-    def asks(self, progress: float) -> bool:
-        return False  # the heads are inside the loss
-
     def rows(self, inputs: Tensor) -> Float[Tensor, "b c"]:
         """Unit rows, and beside them the features that the heads read."""
         local = self.model.feature_map(inputs)
@@ -188,9 +185,6 @@ class S2SDSystem(System):
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         heads = {"params": self.objective.head_parameters(), "lr": lr, "weight_decay": 0.0, "at_base_lr": True}
         return [heads, *self.objective.parameter_groups()]
-
-    def current_weight(self, progress: float) -> float:
-        return self.distill.current_weight(progress)
 
 
 class _Head(nn.Module):

@@ -103,7 +103,7 @@ class System(nn.Module):
 
     def current_weight(self, progress: float) -> float:
         """λ times the ramp at this point of the training; 0 where nobody teaches."""
-        return self.distill.current_weight(progress) if self.teacher.teaches else 0.0
+        return self.distill.current_weight(progress) if self.teaches or self.teacher.teaches else 0.0
 
 
 def standard(model: Any, make_loss: Callable[[int], nn.Module], teacher: Teacher, distill: SelfDistillation) -> System:
