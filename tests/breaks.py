@@ -39,6 +39,8 @@ BREAKS = [
      "method/test_teachers.py::test_ema_is_the_running_average_of_weights_and_statistics", "the average follows by its decay"),
     ("method/teachers.py", "        super().update(student)\n        self._copy(student)\n", "        super().update(student)\n",
      "method/test_teachers.py::test_previous_epoch_is_the_model_of_the_last_update_and_no_later", "the previous epoch is not copied"),
+    ("method/teachers.py", '        """Nothing of the student is copied."""\n', "        self._copy(student)\n",
+     "method/test_teachers.py::test_a_frozen_teacher_never_changes_and_sees_transformed_inputs", "a frozen teacher becomes the student"),
     ("method/teachers.py", "known=self.seen[indices], ", "",
      "method/test_teachers.py::test_memory_teaches_only_what_it_has_seen", "a memory teaches what it has not seen"),
     ("method/graph.py", "(pair[1:] == pair[:-1]).nonzero().squeeze(1)", "torch.arange(len(pair))",

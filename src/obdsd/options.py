@@ -18,6 +18,7 @@ from obdsd.parts import suggestion
 from obdsd.spec import Spec
 
 LARGEST = 2**31 - 1  # that every generator takes as a seed
+INFINITY = float("inf")
 
 
 def option(
@@ -25,9 +26,9 @@ def option(
     sentence: str,
     group: str = "options",
     *,
-    at_least: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
+    at_least: float = -INFINITY,
+    above: float = -INFINITY,
+    below: float = INFINITY,
     idle: Callable[[Any], str] | None = None,
     scope: Literal["run", "machine", "command"] = "run",
     positional: bool = False,
@@ -55,18 +56,17 @@ def check_limits(options: Any) -> None:
     for each in fields(options):
         value, about = getattr(options, each.name), each.metadata
         for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, bool) or not isinstance(number, (int, float)):
+            if not isinstance(number, (int, float)):
                 continue
             low, above, below = about["at_least"], about["above"], about["below"]
-            fits = (low is None or number >= low) and (above is None or number > above) and (below is None or number < below)
-            if not fits or not abs(number) < float("inf"):
+            if not (low <= number and above < number < below):  # as NaN is, too
                 raise InputError(f"{each.name}={_shown(value)} must be {_limits(low, above, below)}")
 
 
-def _limits(low: float | None, above: float | None, below: float | None) -> str:
-    if below is not None:
-        return f"from {low:.10g} to less than {below:.10g}" if low is not None else f"more than {above:.10g} and less than {below:.10g}"
-    return f"{low:g} or more" if low is not None else f"a number above {above:g}" if above is not None else "finite"
+def _limits(low: float, above: float, below: float) -> str:
+    if below < INFINITY:
+        return f"from {low:.10g} to less than {below:.10g}"
+    return f"{low:g} or more" if low > -INFINITY else f"a number above {above:g}" if above > -INFINITY else "finite"
 
 
 def _shown(value: Any) -> str:

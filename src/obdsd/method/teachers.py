@@ -93,7 +93,7 @@ class NoTeacher(Teacher):
 
 
 class _CopyTeacher(Teacher):
-    """A frozen copy of the student, which maps inputs to unit rows."""
+    """A frozen copy of a model that maps inputs to unit rows: of the student, unless a teacher is made of another."""
 
     knows_proxies = True
 
