@@ -125,7 +125,7 @@ def test_the_whole_loss_by_loops(objective, slow_loss, omega, temperature, featu
         assert s2sd.train()(feature_map, z, LABELS).item() == pytest.approx(base + taught, rel=1e-9)
 
 
-# ---- Limits.
+# ---- Settings.
 
 
 def test_the_settings_are_the_published_ones():
