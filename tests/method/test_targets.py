@@ -125,6 +125,7 @@ def test_balanced_targets_are_the_targets_scaled_until_rows_and_columns_sum_to_o
         Q = balance(Q)
     torch.testing.assert_close(Q.sum(dim=0), one)
     torch.testing.assert_close(Q.sum(dim=1), one)
+    assert torch.equal(few, balance(P))
     torch.testing.assert_close(few.sum(dim=1), one)
     assert (few.sum(dim=0) - 1).abs().max() <= (P.sum(dim=0) - 1).abs().max() + 1e-9
 
