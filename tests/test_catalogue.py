@@ -9,7 +9,8 @@ import obdsd
 from obdsd import InputError
 from obdsd.catalogue import DATA, OUTSIDE, TABLES, register
 from obdsd.cli import main
-from obdsd.convert import MISSING, convert
+from obdsd.convert import convert
+from obdsd.parts import MISSING
 from obdsd.spec import Spec
 
 PARTS = [(kind, name) for kind, table in TABLES.items() for name in table.names]
@@ -19,29 +20,26 @@ SENTENCE = re.compile(r"\S.*[.…]")
 
 
 @each
-def test_a_part_is_found_and_says_what_it_is(kind, name):
+def test_a_part_says_what_it_is_and_what_every_setting_does(kind, name):
     table = TABLES[kind]
-    assert callable(table.find(name))
     assert SENTENCE.fullmatch(table.summary(name)), "begin its docstring with a sentence on one line"
-
-
-@each
-def test_every_setting_has_a_sentence_and_a_default_of_its_own_type(kind, name):
-    for setting in TABLES[kind].settings(name).values():
+    for setting in table.settings(name).values():
         assert SENTENCE.fullmatch(setting.sentence), f"add {setting.name}: … to the docstring's Args"
         if setting.default is not MISSING and setting.default is not None:
-            assert convert(setting.name, setting.type, setting.default) == setting.default
-            assert type(convert(setting.name, setting.type, setting.default)) is type(setting.default)
+            made = convert(setting.name, setting.type, setting.default)
+            assert (made, type(made)) == (setting.default, type(setting.default))
+
+
+NEEDED = {"omega": 0.3, "source": "a/run", "targets": "pairwise", "name": "TripletMarginLoss"}
 
 
 @each
 def test_defaults_written_out_are_the_part_itself(kind, name):
-    table = TABLES[kind]
-    settings = {s.name: s.default for s in table.settings(name).values() if s.default is not MISSING}
-    needed = {s.name: {"omega": 0.3, "source": "a/run", "targets": "pairwise", "name": "TripletMarginLoss"}[s.name]
-              for s in table.settings(name).values() if s.default is MISSING}  # fmt: skip
-    assert table.checked(Spec(name, {**needed, **settings})) == table.checked(Spec(name, needed))
-    assert table.checked(str(table.checked(Spec(name, needed)))) == table.checked(Spec(name, needed))
+    table, defaults = TABLES[kind], {setting.name: setting.default for setting in TABLES[kind].settings(name).values()}
+    needed = {setting: NEEDED[setting] for setting, default in defaults.items() if default is MISSING}
+    canonical = table.checked(Spec(name, needed))
+    assert table.checked(Spec(name, {**defaults, **needed})) == canonical
+    assert table.checked(str(canonical)) == canonical
 
 
 def test_data_sets_have_no_settings():

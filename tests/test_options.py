@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from obdsd import InputError
-from obdsd.options import LARGEST, TrainOptions, as_dict, check_limits, converted, option, why_idle
+from obdsd.catalogue import SYSTEMS
+from obdsd.options import INFINITY, LARGEST, TrainOptions, as_dict, converted, why_idle
 from obdsd.presets import preset
 from obdsd.spec import Spec
 
@@ -21,17 +22,27 @@ def made(**changes):
 
 def test_defaults_are_the_papers_for_cub():
     options = TrainOptions("cub200:x")
-    assert (str(options.loss), str(options.teacher), str(options.targets)) == (
-        "multi-similarity",
-        "previous-epoch",
-        "batch-diffusion(omega=0.3)",
-    )
-    assert (options.weight, options.temperature, options.ramp, options.epochs, options.batch_size, options.per_class) == (
-        1000.0, 1.0, "linear", 150, 112, 2,
-    )  # fmt: skip
-    assert (options.optimizer, options.lr, options.weight_decay, options.schedule) == ("adam", 1e-5, 4e-4, "constant")
-    assert (options.backbone, options.pooling, options.head, options.dim) == ("resnet50.tv_in1k", "avg", "linear", None)
-    assert str(options.system) == "standard"
+    expected = {
+        "loss": "multi-similarity",
+        "teacher": "previous-epoch",
+        "targets": "batch-diffusion(omega=0.3)",
+        "system": "standard",
+        "weight": 1000.0,
+        "temperature": 1.0,
+        "ramp": "linear",
+        "epochs": 150,
+        "batch_size": 112,
+        "per_class": 2,
+        "optimizer": "adam",
+        "lr": 1e-5,
+        "weight_decay": 4e-4,
+        "schedule": "constant",
+        "backbone": "resnet50.tv_in1k",
+        "pooling": "avg",
+        "head": "linear",
+        "dim": None,
+    }
+    assert {name: as_dict(options)[name] for name in expected} == expected
 
 
 def test_options_survive_yaml_json_and_a_command_line():
@@ -64,18 +75,21 @@ def test_options_are_of_their_types_wherever_they_are_made():
         made().replace(epoch=3)
 
 
-NUMBERS = [(name, about) for name, about in FIELDS.items() if not (about["at_least"] is about["above"] is about["below"] is None)]
+BEYOND = [  # a number beyond each limit
+    (name, number)
+    for name, about in FIELDS.items()
+    for number in (about["at_least"] - 1, about["above"], about["above"] - 1, about["below"], about["below"] + 1)
+    if abs(number) < INFINITY
+]
 
 
-@pytest.mark.parametrize(("name", "about"), NUMBERS, ids=[name for name, _ in NUMBERS])
-def test_numbers_outside_their_limits_are_refused(name, about):
-    low, above, below = about["at_least"], about["above"], about["below"]
-    bad = [low - 1] if low is not None else [above, above - 1]
-    bad += [] if below is None else [below, below + 1]
-    for value in bad:
-        value = (value,) if isinstance(getattr(TrainOptions, name), tuple) else value
-        with pytest.raises(InputError, match=rf"^{name}=\S+ must be .*\d"):
-            made(**{name: value})
+@pytest.mark.parametrize(("name", "number"), BEYOND)
+def test_numbers_outside_their_limits_are_refused(name, number):
+    with pytest.raises(InputError, match=rf"^{name}=\S+ must be .*\d"):
+        made(**{name: (number,) if isinstance(getattr(TrainOptions, name), tuple) else number})
+
+
+BAD_FOLDS = ("5/5", "0/1", "-1/3", "1", "a/b", "1/2/3")
 
 
 @pytest.mark.parametrize(
@@ -101,10 +115,7 @@ def test_numbers_outside_their_limits_are_refused(name, about):
         ({"supervision": "none", "label_noise": 0.1}, "label_noise=0.1 has no labels to spoil without supervision; leave it out"),
         ({"preset": "ms"}, "preset=ms is the plain loss, but teacher=previous-epoch would teach; from Python use obdsd.presets.preset("),
         ({"ks": ()}, "ks= must hold a number; try 1,2,4,8"),
-        *(
-            ({"val_fold": fold}, f"val_fold={fold} must be I/K with I from 0 to K-1, as 0/5")
-            for fold in ("5/5", "0/1", "-1/3", "1", "a/b", "1/2/3")
-        ),
+        *(({"val_fold": fold}, f"val_fold={fold} must be I/K with I from 0 to K-1, as 0/5") for fold in BAD_FOLDS),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(changes, message):
@@ -112,42 +123,20 @@ def test_what_cannot_be_is_refused_in_one_line(changes, message):
         made(**changes)
 
 
-def test_limits_of_other_options():
-    @dataclasses.dataclass(frozen=True)
-    class Oven:
-        heat: float = option(200.0, "How hot.", above=50, below=300)
-        minutes: float = option(10.0, "How long.", above=5)
-
-    check_limits(Oven())
-    for oven, message in (
-        (Oven(heat=50.0), r"^heat=50.0 must be more than 50 and less than 300$"),
-        (Oven(heat=300.0), r"^heat=300.0 must be more than 50 and less than 300$"),
-        (Oven(minutes=5.0), r"^minutes=5.0 must be a number above 5$"),
-    ):
-        with pytest.raises(InputError, match=message):
-            check_limits(oven)
-
-
-def test_depths_are_sorted_and_begin_with_one():
-    assert made(ks="8,4").ks == (1, 4, 8)
-
-
-def test_folds():
-    assert made(val_fold="2/5").fold == (2, 5)
-    assert made().fold is None
-
-
-def test_what_needs_held_out_classes():
+def test_folds_and_what_needs_held_out_classes():
+    assert (made(val_fold="2/5").fold, made().fold) == ((2, 5), None)
     wanted = {"select": "best", "patience": 2, "score": "validation"}
     for name, value in wanted.items():
         assert made(**{name: value}).needs_held_out_classes == name
     assert made().needs_held_out_classes is None
 
 
-def test_who_distils():
+def test_who_distils(monkeypatch):
+    monkeypatch.setattr(SYSTEMS, "_homes", {**SYSTEMS._homes, "beside": SYSTEMS.find("standard")})
     assert made().distils
     assert made(teacher="none", system="s2sd").distils
     assert not made(teacher="none", preset="ms").distils
+    assert not made(teacher="none", preset="ms", system="beside").distils  # a system that teaches nothing itself
 
 
 def test_what_is_kept_and_what_tells_a_run_from_others():
@@ -166,32 +155,24 @@ def test_every_option_has_a_sentence_and_a_group():
         assert about["group"], name
 
 
-IDLE = [
-    ("targets", "pairwise", {"teacher": "none", "preset": "ms"}, "teacher=none"),
-    ("weight", 3.0, {"teacher": "none", "preset": "ms"}, "teacher=none"),
-    ("temperature", 3.0, {"teacher": "none", "preset": "ms"}, "teacher=none"),
-    ("ramp", "constant", {"teacher": "none", "preset": "ms"}, "teacher=none"),
-    ("pretrained", "imagenet", {"backbone": "features"}, "backbone=features"),
-    ("pooling", "avg+max", {"backbone": "features"}, "backbone=features"),
-    ("batchnorm", "train", {"backbone": "features"}, "backbone=features"),
-    ("size", 64, {"backbone": "features"}, "backbone=features"),
-    ("crop", 0.5, {"backbone": "features"}, "backbone=features"),
-    ("flip", False, {"backbone": "features"}, "backbone=features"),
-    ("channels_last", True, {"backbone": "features"}, "backbone=features"),
-    ("replacement", True, {"supervision": "none"}, "supervision=none"),
-    ("head_lr", 0.1, {"head": "none"}, "head=none"),
-    ("momentum", 0.5, {"optimizer": "adam"}, "optimizer=adam"),
-    ("lr_gamma", 0.5, {"schedule": "cosine"}, "schedule=cosine"),
+IDLE = [  # what makes some options do nothing, and values of those options
+    ({"teacher": "none", "preset": "ms"}, "teacher=none", {"targets": "pairwise", "weight": 3.0, "temperature": 3.0, "ramp": "constant"}),
+    ({"backbone": "features"}, "backbone=features", {"pretrained": "imagenet", "pooling": "avg+max", "batchnorm": "train", "size": 64}),
+    ({"backbone": "features"}, "backbone=features", {"crop": 0.5, "flip": False, "channels_last": True}),
+    ({"supervision": "none"}, "supervision=none", {"replacement": True}),
+    ({"head": "none"}, "head=none", {"head_lr": 0.1}),
+    ({"optimizer": "adam"}, "optimizer=adam", {"momentum": 0.5}),
+    ({"schedule": "cosine"}, "schedule=cosine", {"lr_gamma": 0.5}),
 ]
+ACTS_BESIDE = {"momentum": {"optimizer": "sgd"}, "lr_gamma": {"schedule": "steps", "lr_steps": (2,)}}
 
 
 def test_every_option_that_may_be_idle_is_listed_here():
-    assert {name for name, *_ in IDLE} == {name for name, about in FIELDS.items() if about["idle"] is not None}
+    assert {name for *_, values in IDLE for name in values} == {name for name, about in FIELDS.items() if about["idle"] is not None}
 
 
-@pytest.mark.parametrize(("name", "value", "beside", "why"), IDLE, ids=[name for name, *_ in IDLE])
-def test_why_an_option_does_nothing(name, value, beside, why):
+@pytest.mark.parametrize(("beside", "why", "name", "value"), [(*case[:2], *item) for case in IDLE for item in case[2].items()])
+def test_why_an_option_does_nothing(beside, why, name, value):
     assert why_idle(made(**{name: value}, **beside), name) == why
-    acting = {"momentum": {"optimizer": "sgd"}, "lr_gamma": {"schedule": "steps", "lr_steps": (2,)}}.get(name, {})
-    assert why_idle(made(**{name: value}, **acting), name) == ""
+    assert why_idle(made(**{name: value}, **ACTS_BESIDE.get(name, {})), name) == ""
     assert why_idle(made(), "epochs") == ""

@@ -43,7 +43,7 @@ TARGETS = Table(
         "pairwise": "obdsd.method.targets:PairwiseTargets",
         "batch-diffusion": "obdsd.method.targets:BatchDiffusion",
         "global-diffusion": "obdsd.method.global_diffusion:GlobalDiffusion",
-        "proxy-diffusion": "obdsd.method.proxy_diffusion:ProxyDiffusion",
+        "proxy-diffusion": "obdsd.method.targets:ProxyDiffusion",
         "balanced": "obdsd.method.targets:Balanced",
         "mean-mix": "obdsd.method.targets:MeanMix",
         "uniform-mix": "obdsd.method.targets:UniformMix",
@@ -51,7 +51,7 @@ TARGETS = Table(
 )
 SYSTEMS = Table(
     "system",
-    {"standard": "obdsd.objectives.system:standard", "s2sd": "obdsd.objectives.s2sd:s2sd"},
+    {"standard": "obdsd.objectives.system:standard", "s2sd": "obdsd.objectives.s2sd:S2SDSystem"},
     context=("model", "make_loss", "teacher", "distill", "seed"),
 )
 DATA = Table(

@@ -10,9 +10,6 @@ from typing import Any, Literal
 
 from obdsd.errors import InputError
 
-MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
-"""Stands for a default that is not there."""
-
 _SWITCH = {"true": True, "yes": True, "false": False, "no": False}
 
 
@@ -34,14 +31,12 @@ def convert(name: str, kind: Any, value: Any) -> Any:
         return _choice(name, [*typing.get_args(kind)], value)
     if origin in (list, tuple, typing.get_origin(typing.Sequence[int])):
         inner = typing.get_args(kind)[0]
-        words = [word for word in value.split(",") if word.strip()] if isinstance(value, str) else value
-        if not isinstance(words, (list, tuple)):
-            words = [words]
-        made = [convert(name, inner, word.strip() if isinstance(word, str) else word) for word in words]
+        words = [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
+        made = [convert(name, inner, word) for word in (words if isinstance(words, (list, tuple)) else [words])]
         return made if origin is list else tuple(made)
     if kind is bool:
-        if isinstance(value, bool) or str(value).lower() in _SWITCH:
-            return value if isinstance(value, bool) else _SWITCH[str(value).lower()]
+        if (word := str(value).lower()) in _SWITCH:
+            return _SWITCH[word]
         raise InputError(f"{name}={value} must be true or false")
     if kind is int or kind is float:
         return _number(name, kind, value)
@@ -56,10 +51,10 @@ def _number(name: str, kind: type, value: Any) -> Any:
     try:
         if isinstance(value, bool):
             raise ValueError
-        number = float(value) if not isinstance(value, str) or kind is float else int(value)
-        if kind is int and number != int(number):
+        number = kind(value)
+        if not isinstance(value, str) and number != value and kind is int:  # int() drops decimals
             raise ValueError
-        return kind(value) if kind is float or isinstance(value, (int, str)) else int(number)
+        return number
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name}={value} must be a {'whole ' if kind is int else ''}number") from None
 

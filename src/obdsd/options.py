@@ -18,6 +18,7 @@ from obdsd.parts import suggestion
 from obdsd.spec import Spec
 
 LARGEST = 2**31 - 1  # that every generator takes as a seed
+INFINITY = float("inf")
 
 
 def option(
@@ -25,9 +26,9 @@ def option(
     sentence: str,
     group: str = "options",
     *,
-    at_least: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
+    at_least: float = -INFINITY,
+    above: float = -INFINITY,
+    below: float = INFINITY,
     idle: Callable[[Any], str] | None = None,
     scope: Literal["run", "machine", "command"] = "run",
     positional: bool = False,
@@ -55,18 +56,17 @@ def check_limits(options: Any) -> None:
     for each in fields(options):
         value, about = getattr(options, each.name), each.metadata
         for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, bool) or not isinstance(number, (int, float)):
+            if not isinstance(number, (int, float)):
                 continue
             low, above, below = about["at_least"], about["above"], about["below"]
-            fits = (low is None or number >= low) and (above is None or number > above) and (below is None or number < below)
-            if not fits or not abs(number) < float("inf"):
+            if not (low <= number and above < number < below):  # as NaN is, too
                 raise InputError(f"{each.name}={_shown(value)} must be {_limits(low, above, below)}")
 
 
-def _limits(low: float | None, above: float | None, below: float | None) -> str:
-    if below is not None:
-        return f"from {low:.10g} to less than {below:.10g}" if low is not None else f"more than {above:.10g} and less than {below:.10g}"
-    return f"{low:g} or more" if low is not None else f"a number above {above:g}" if above is not None else "finite"
+def _limits(low: float, above: float, below: float) -> str:
+    if below < INFINITY:
+        return f"from {low:.10g} to less than {below:.10g}"
+    return f"{low:g} or more" if low > -INFINITY else f"a number above {above:g}" if above > -INFINITY else "finite"
 
 
 def _shown(value: Any) -> str:
@@ -107,19 +107,19 @@ def _plain(value: Any) -> Any:
 
 def _unless(name: str, wanted: str) -> Callable[[Any], str]:
     """Idle where another option is something else."""
-    return lambda options: "" if str(getattr(options, name)) == wanted else f"{name}={getattr(options, name)}"
+    return lambda options: "" if getattr(options, name) == wanted else f"{name}={getattr(options, name)}"
 
 
 def _if_features(options: Any) -> str:
     return "backbone=features" if options.backbone == "features" else ""
 
 
-def _if_nobody_teaches(options: Any) -> str:
-    return "teacher=none" if not options.distils else ""
-
-
 def _if_no_head(options: Any) -> str:
     return "head=none" if options.head == "none" else ""
+
+
+def _if_nobody_teaches(options: Any) -> str:
+    return "teacher=none" if not options.distils else ""
 
 
 MAIN, DATA, MODEL, BATCHES = "the ones that matter", "data and labels", "model", "batches and images"
@@ -249,8 +249,7 @@ class TrainOptions:
         check_limits(self)
         _require(bool(self.ks), self, "ks", "must hold a number; try 1,2,4,8")
         object.__setattr__(self, "ks", tuple(sorted({1, *self.ks})))
-        if self.crop > 1:
-            raise InputError(f"crop={self.crop} must be 1 or less; 1 keeps the whole image")
+        _require(self.crop <= 1, self, "crop", "must be 1 or less; 1 keeps the whole image")
         self._check_together()
 
     def _check_together(self) -> None:
@@ -265,7 +264,7 @@ class TrainOptions:
         _require(self.head_init == "random" or self.head == "linear", self, "head_init", f"needs head=linear, not {self.head}")
         noisy = self.supervision == "none" and self.label_noise
         _require(not noisy, self, "label_noise", "has no labels to spoil without supervision; leave it out")
-        taught = self.teacher.name != "none" and self.preset != "" and "+" not in self.preset
+        taught = self._has_teacher and self.preset != "" and "+" not in self.preset
         remedy = f'from Python use obdsd.presets.preset("{self.preset}", data); with a teacher name a preset such as {self.preset}+psd'
         _require(not taught, self, "preset", f"is the plain loss, but teacher={self.teacher} would teach; {remedy}")
         _ = self.fold
@@ -273,7 +272,11 @@ class TrainOptions:
     @property
     def distils(self) -> bool:
         """Whether anything is taught beside the labels."""
-        return self.teacher.name != "none" or self.system.name != "standard"
+        return self._has_teacher or getattr(SYSTEMS.find(self.system.name), "teaches", False)
+
+    @property
+    def _has_teacher(self) -> bool:
+        return getattr(TEACHERS.find(self.teacher.name), "teaches", True)
 
     @property
     def needs_held_out_classes(self) -> str | None:
@@ -297,20 +300,20 @@ class TrainOptions:
 
     def kept(self) -> dict[str, Any]:
         """What a run's config.yaml holds."""
-        return {name: value for name, value in as_dict(self).items() if _SCOPES[name] != "command"}
+        return {name: value for name, value in as_dict(self).items() if _ABOUT[name]["scope"] != "command"}
 
     def identity(self) -> dict[str, Any]:
         """What tells a run from others: everything that changes its numbers."""
-        return {name: value for name, value in as_dict(self).items() if _SCOPES[name] == "run"}
+        return {name: value for name, value in as_dict(self).items() if _ABOUT[name]["scope"] == "run"}
 
 
-_SCOPES = {each.name: each.metadata["scope"] for each in fields(TrainOptions)}
+_ABOUT = {each.name: each.metadata for each in fields(TrainOptions)}
 
 
 def why_idle(options: TrainOptions, name: str) -> str:
     """Why an option does nothing beside the others; an empty text if it acts."""
-    idle = next(each.metadata["idle"] for each in fields(options) if each.name == name)
-    return "" if idle is None else idle(options)
+    idle = _ABOUT[name]["idle"]
+    return idle(options) if idle else ""
 
 
 def _require(ok: bool, options: object, name: str, rule: str) -> None:

@@ -15,9 +15,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from obdsd.convert import MISSING, convert
+from obdsd.convert import convert
 from obdsd.errors import InputError, explain_missing
 from obdsd.spec import Spec
+
+MISSING: Any = inspect.Parameter.empty
+"""Stands for a default that is not there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +78,8 @@ class Table:
 
     def settings(self, name: str) -> dict[str, Setting]:
         """The part's own settings, in the order of its signature."""
-        build = self.find(name)
         if name not in self._settings:
-            self._settings[name] = _settings_of(build, self.context)
+            self._settings[name] = _settings_of(self.find(name), self.context)
         return self._settings[name]
 
     def summary(self, name: str) -> str:
@@ -95,9 +97,8 @@ class Table:
         """The values as they were given, all by the names of their settings."""
         known = self.settings(spec.name)
         if len(spec.positional) > len(known):
-            raise InputError(
-                f"{self.kind}={spec} has more values than {spec.name} has settings ({', '.join(known) or 'none'}); leave some out"
-            )
+            there = ", ".join(known) or "none"
+            raise InputError(f"{self.kind}={spec} has more values than {spec.name} has settings ({there}); leave some out")
         given = {**dict(zip(known, spec.positional, strict=False)), **spec.settings}
         if len(given) < len(spec.positional) + len(spec.settings):
             raise InputError(f"{self.kind}={spec} gives a setting twice; give it once")
@@ -145,15 +146,10 @@ def suggestion(name: object, known: Collection[str], otherwise: str = "") -> str
 
 
 def _settings_of(build: Callable[..., Any], context: Collection[str]) -> dict[str, Setting]:
-    sentences = _sentences(build)
+    sentences, parameters = _sentences(build), inspect.signature(build, eval_str=True).parameters
     return {
-        name: Setting(
-            name=name,
-            type=_type_of(parameter),
-            default=MISSING if parameter.default is parameter.empty else parameter.default,
-            sentence=sentences.get(name, ""),
-        )
-        for name, parameter in inspect.signature(build, eval_str=True).parameters.items()
+        name: Setting(name=name, type=_type_of(parameter), default=parameter.default, sentence=sentences.get(name, ""))
+        for name, parameter in parameters.items()
         if name not in context and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
     }
 
@@ -167,8 +163,6 @@ def _type_of(parameter: inspect.Parameter) -> Any:
 
 def _sentences(build: Callable[..., Any]) -> dict[str, str]:
     """The sentence of each argument, from the docstring's `Args:`."""
-    _, found, arguments = (inspect.getdoc(build) or "").partition("\nArgs:\n")
-    if not found:
-        return {}
+    _, _, arguments = (inspect.getdoc(build) or "").partition("\nArgs:\n")
     entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", arguments.partition("\n\n")[0], flags=re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}

@@ -39,12 +39,9 @@ class Spec:
         if isinstance(text, Spec):
             return text
         parser = _Parser("none" if text is None else str(text))
-        value = parser.value()
-        parser.end()
-        if value is None:
-            value = "none"
-        if isinstance(value, str):
-            value = Spec(value)
+        value = parser.whole()
+        if value is None or isinstance(value, str):
+            value = Spec("none" if value is None else value)
         if not isinstance(value, Spec):
             parser.fail("must begin with a name")
         return value
@@ -93,6 +90,12 @@ class _Parser:
         if len(text) > LONGEST:
             self.fail(f"is longer than {LONGEST} characters")
 
+    def whole(self) -> Any:
+        value = self.value()
+        if rest := self.text[self.place :].strip():
+            self.fail(f"has {rest!r} after its end")
+        return value
+
     def value(self) -> Any:
         kind, token = self._next()
         if kind == "text":
@@ -101,9 +104,8 @@ class _Parser:
             return [value for _, value in self._items("]", named=False)]
         if kind != "word":
             self.fail(f"has {token!r} where a name or a value should stand" if token else "ends too early")
-        if self._peek() != "(":
+        if not self._accept("("):
             return _literal(token)
-        self._next()
         items = self._items(")", named=True)
         names = [name for name, _ in items if name]
         if len(set(names)) < len(names):
@@ -116,38 +118,33 @@ class _Parser:
         if self.depth > DEEPEST:
             self.fail(f"has more than {DEEPEST} brackets inside each other")
         items: list[tuple[str, Any]] = []
-        while self._peek() != close:
+        more = not self._accept(close)
+        while more:
             value, name = self.value(), ""
-            if named and self._peek() == "=":
-                self._next()
+            if named and self._accept("="):
                 if not isinstance(value, str) or not value.isidentifier():
                     self.fail(f"has {value!r} before '=', which must be the name of a setting")
                 value, name = self.value(), value
             items.append((name, value))
-            if self._peek() == ",":
-                self._next()
-            elif self._peek() != close:
+            comma, more = self._accept(","), not self._accept(close)
+            if more and not comma:
                 self.fail(f"has no {close!r} or ',' after {value!r}")
-        self._next()
         self.depth -= 1
         return items
 
-    def end(self) -> None:
-        if self.text[self.place :].strip():
-            self.fail(f"has {self.text[self.place :].strip()!r} after its end")
-
-    def _peek(self) -> str:
+    def _accept(self, mark: str) -> bool:
+        """Whether this mark comes next, which is then read."""
         before = self.place
-        token = self._next()[1]
-        self.place = before
-        return token
+        if self._next()[1] != mark:
+            self.place = before
+        return self.place > before
 
     def _next(self) -> tuple[str, str]:
         """The next token with its kind; two empty texts at the end."""
         token = _TOKEN.match(self.text, self.place)
         if token is None:
-            if self.text[self.place :].strip():
-                self.fail(f"cannot be read from {self.text[self.place :].strip()!r} on")
+            if rest := self.text[self.place :].strip():
+                self.fail(f"cannot be read from {rest!r} on")
             return "", ""
         self.place = token.end()
         return str(token.lastgroup), str(token[str(token.lastgroup)])

@@ -1,6 +1,6 @@
 """Bad input: each refusal names the field, the rule, the value and the remedy."""
 
-import re
+from collections import deque
 
 import pytest
 import torch
@@ -8,13 +8,15 @@ from torch import nn
 
 import obdsd
 from obdsd import BatchDiffusion, EMATeacher, FrozenTeacher, MemoryTeacher, PreviousEpochTeacher, SelfDistillation, TeacherBatch
-from obdsd.method.checks import Verdicts
+from obdsd.method import checks
 from tests.oracles import slow
+from tests.refusing import refused
 
 Z = slow.unit_rows(4, 3, seed=0)
 D = Z @ Z.T
 NAN, INF = float("nan"), float("inf")
 distill = SelfDistillation(1.0, ramp="constant")
+no_matrix = SelfDistillation(1.0, ramp="constant", targets=lambda teacher, temperature: torch.ones(4))
 
 
 def spoilt(value: float) -> torch.Tensor:
@@ -33,7 +35,6 @@ class Hoarder(nn.Module):
 
 BAD = [
     (lambda: obdsd.diffuse(D, D, 1.0), "omega=1.0 must lie in [0, 1); try 0.3"),
-    (lambda: obdsd.diffuse(D, D, -0.1), "omega=-0.1 must lie in [0, 1)"),
     (lambda: obdsd.diffuse(D, D, NAN), "omega=nan must lie in [0, 1)"),
     (lambda: BatchDiffusion(1.5), "omega=1.5 must lie in [0, 1)"),
     (lambda: obdsd.MeanMix(1.0), "omega=1.0 must lie in [0, 1)"),
@@ -68,31 +69,19 @@ BAD = [
     (lambda: distill(1.01 * Z, Z, 1.0), "student=rows off by 0.01 must be of unit length within 0.001; pass torch.nn.functional.normalize"),
     (lambda: BatchDiffusion(0.3)(Z * 3), "teacher=rows off by 2 must be of unit length within 0.001"),
     (lambda: distill((1.05 * Z).half(), Z, 1.0), "must be of unit length within 0.02"),
-    (lambda: TeacherBatch(Z, known=torch.ones(3, dtype=torch.bool)), "known=3 rows must match the embeddings'"),
+    (lambda: TeacherBatch(Z, known=torch.ones(3).bool()), "known=3 rows must match the embeddings'"),
     (lambda: TeacherBatch(Z, indices=torch.arange(5)), "indices=5 rows must match the embeddings'"),
     (lambda: EMATeacher(nn.Linear(2, 2), 1.0), "decay=1.0 must lie in [0, 1); try 0.999"),
     (lambda: PreviousEpochTeacher(nn.Linear(2, 2)).update(nn.Linear(2, 3)), "student=Linear must have the teacher's architecture"),
     (lambda: MemoryTeacher(0, 3), "num_samples, dim=(0, 3) must be 1 or more"),
     (lambda: BatchDiffusion(1 - 1e-6)(Z), "omega=0.999999 is too near 1 for torch.float32; stay below 0.999940 or use float64"),
-    (
-        lambda: SelfDistillation(1.0, BatchDiffusion(0.3)),
-        "temperature=BatchDiffusion(omega=0.3, form='symmetric', walk_temperature=1.0) must be",
-    ),
-    (
-        lambda: SelfDistillation(1.0, targets=BatchDiffusion),
-        "must be targets, not their class or something else; try BatchDiffusion(omega=0.3)",
-    ),
+    (lambda: SelfDistillation(1.0, BatchDiffusion(0.3)), "temperature=BatchDiffusion(omega=0.3, form='symmetric', walk_temperature=1.0)"),
+    (lambda: SelfDistillation(1.0, targets=BatchDiffusion), "must be targets, not their class or something else; try BatchDiffusion("),
     (lambda: SelfDistillation("1"), "weight=1 must be 0 or more and finite"),
     (lambda: BatchDiffusion("0.3"), "omega=0.3 must lie in [0, 1)"),
     (lambda: distill(Z, MemoryTeacher(4, 3), 1.0), "teacher=MemoryTeacher must be a batch of embeddings; pass teacher(inputs)"),
-    (
-        lambda: SelfDistillation(1.0, ramp="constant", targets=lambda teacher, temperature: torch.ones(4))(Z, Z, 1.0),
-        "targets=shape (4,) must give (4, 4); return one distribution over the batch a row",
-    ),
-    (
-        lambda: obdsd.PairwiseTargets()(TeacherBatch(Z, known=torch.ones(4, dtype=torch.bool))),
-        "teacher.known marks rows that the teacher may not know, and targets need all; pass teacher.only_known()",
-    ),
+    (lambda: no_matrix(Z, Z, 1.0), "targets=shape (4,) must give (4, 4); return one distribution over the batch a row"),
+    (lambda: obdsd.PairwiseTargets()(TeacherBatch(Z, torch.ones(4).bool())), "and targets need all; pass teacher.only_known()"),
     (lambda: TeacherBatch(Z, known=torch.tensor([1, 0, 1, 1])), "known.dtype=torch.int64 must be torch.bool; pass known.bool()"),
     (lambda: TeacherBatch((Z, Z)), "embeddings=tuple must be a (batch, dim) tensor; let the model give one row a sample"),
     (lambda: EMATeacher(nn.Linear(2, 2).bfloat16(), 0.9), "model=half precision would round the average away; keep it in float32"),
@@ -104,14 +93,7 @@ BAD = [
     (lambda: MemoryTeacher(4, 3).observe(torch.tensor([0]), Z), "embeddings.shape=(4, 3) must be (1, 3); one row an index"),
     (lambda: FrozenTeacher.from_embeddings(2 * Z), "embeddings=rows off by 1 must be of unit length"),
 ]
-
-
-@pytest.mark.usefixtures("as_shipped")
-@pytest.mark.parametrize(("call", "message"), BAD, ids=[message[:50] for _, message in BAD])
-def test_bad_input_is_refused_in_one_clear_line(call, message):
-    with pytest.raises(ValueError, match=re.escape(message)) as refusal:
-        call()
-    assert "\n" not in str(refusal.value)
+test_bad_input_is_refused_in_one_clear_line = refused(BAD)
 
 
 @pytest.mark.parametrize(
@@ -121,37 +103,37 @@ def test_rows_within_the_tolerance_pass(dtype, scale):
     assert distill((scale * Z).to(dtype), Z, 1.0).isfinite()
 
 
-def test_a_late_verdict_is_judged_when_it_arrives_and_never_waited_for():
+class Copy:
+    """A copy on its way from a device."""
+
+    arrived = False
+
+    def query(self):
+        return self.arrived
+
+    def synchronize(self):
+        self.arrived = True
+
+
+def test_a_late_verdict_is_judged_when_it_arrives_and_never_waited_for(monkeypatch):
     """What an accelerator does: the verdict of one call arrives while later calls go on."""
-    verdicts, arrived, judged = Verdicts(), [], []
-
-    class Copy:
-        def __init__(self, name):
-            self.name = name
-
-        def query(self):
-            return self.name in arrived
-
-        def synchronize(self):
-            arrived.append(self.name)
+    judged = []
 
     def judge(low, high):
         judged.append(high)
         if high > 1:
             raise ValueError(f"bad {high}")
 
-    for name, number in (("first", 0.5), ("second", 2.0)):
-        verdicts.defer(Copy(name), torch.tensor([0.0, number]), judge)
+    first, second, third = Copy(), Copy(), Copy()
+    late = [(copy, torch.tensor([0.0, number]), judge) for copy, number in ((first, 0.5), (second, 2.0), (third, 0.25))]
+    monkeypatch.setattr(checks, "_LATE", deque(late))
+    second.arrived = True  # out of order: the first is still on its way
+    checks.judge_late(wait=False)
     assert judged == []
-    arrived += ["second"]  # out of order: the first is still on its way
-    verdicts.defer(Copy("third"), torch.tensor([0.0, 0.1]), judge)
-    assert judged == []
-    arrived += ["first"]
+    first.arrived = True
     with pytest.raises(ValueError, match=r"bad 2\.0"):
-        verdicts.defer(Copy("fourth"), torch.tensor([0.0, 0.2]), judge)
+        checks.judge_late(wait=False)
+    checks.judge_late(wait=False)  # reported once
     assert judged == [0.5, 2.0]
-    verdicts.defer(Copy("fifth"), torch.tensor([0.0, 0.3]), judge)  # reported once
-    assert judged == [0.5, 2.0]
-    verdicts.flush()  # an epoch's end can wait
-    assert judged == pytest.approx([0.5, 2.0, 0.1, 0.2, 0.3])
-    assert "fifth" in arrived
+    checks.judge_late(wait=True)  # an epoch's end can wait
+    assert judged == [0.5, 2.0, 0.25]

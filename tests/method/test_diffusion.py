@@ -9,7 +9,7 @@ from tests.oracles import slow
 batches = st.builds(
     slow.unit_rows, st.integers(2, 20), st.integers(1, 12), st.integers(0, 10**6), st.just(torch.float64)
 )  # few dimensions: many negative cosines and, at 1, duplicates and isolated rows
-omegas = st.sampled_from([0.1, 0.3, 0.5, 0.9, 0.99])
+omegas = st.sampled_from([0.0, 1e-9, 0.1, 0.3, 0.5, 0.9, 0.99])
 
 
 @given(batches, st.sampled_from([1.0, 0.1, 0.005]))
@@ -22,16 +22,10 @@ def test_transitions_equal_their_literal_definitions(Z, temperature):
 @given(batches, omegas)
 def test_closed_form_is_where_the_walk_converges(Z, omega):
     D = Z @ Z.T
-    for S in (slow.symmetric_transition(D), slow.softmax_transition(D, 1.0)):
-        torch.testing.assert_close(diffuse(D, S, omega), slow.walk(D, S, omega), rtol=0, atol=1e-10)
-
-
-@given(batches, omegas)
-def test_cholesky_and_lu_agree(Z, omega):
-    S = symmetric_transition(Z @ Z.T)
-    by_lu = diffuse(Z, S, omega, symmetric=False)
-    torch.testing.assert_close(diffuse(Z, S, omega, symmetric=True), by_lu)
-    torch.testing.assert_close(diffuse(Z, S, omega), by_lu)
+    by_definition, softmax = slow.symmetric_transition(D), slow.softmax_transition(D, 1.0)
+    for S, solvers in ((by_definition, (None, False)), (symmetric_transition(D), (None, False, True)), (softmax, (None, False))):
+        for symmetric in solvers:  # looked at, by LU, by Cholesky
+            torch.testing.assert_close(diffuse(D, S, omega, symmetric=symmetric), slow.walk(D, S, omega), rtol=0, atol=1e-10)
 
 
 def test_a_general_transition_is_not_taken_for_a_symmetric_one():
@@ -40,50 +34,11 @@ def test_a_general_transition_is_not_taken_for_a_symmetric_one():
     torch.testing.assert_close(diffuse(state, S, 0.5), slow.walk(state.double(), S.double(), 0.5).float())
 
 
-@given(batches)
-def test_without_walking_nothing_changes(Z):
-    D = Z @ Z.T
-    for S in (symmetric_transition(D), softmax_transition(D)):
-        torch.testing.assert_close(diffuse(D, S, 0.0), D, rtol=0, atol=1e-15)
-        torch.testing.assert_close(diffuse(D, S, 1e-9), D, rtol=0, atol=1e-7)  # and ω → 0 is continuous
-
-
-@given(batches, omegas, st.randoms(use_true_random=False))
-def test_permuting_the_batch_permutes_the_result(Z, omega, random):
-    order = list(range(len(Z)))
-    random.shuffle(order)
-
-    def refined(rows):
-        D = rows @ rows.T
-        return diffuse(D, symmetric_transition(D), omega)
-
-    torch.testing.assert_close(refined(Z[order]), refined(Z)[order][:, order])
-
-
-def test_an_isolated_row_keeps_its_similarities():
-    Z = torch.tensor([[1.0, 0.0], [0.6, 0.8], [-0.8, -0.6]], dtype=torch.float64)  # the third looks away from both
-    D = Z @ Z.T
-    S = symmetric_transition(D)
-    assert S[2].tolist() == [0, 0, 1]
-    A = diffuse(D, S, 0.9)
-    torch.testing.assert_close(A[2], D[2])
-    assert not torch.allclose(A[0], D[0])
-
-
 def test_links_too_weak_to_divide_by_are_none():
     """1e-39 is a subnormal number of float32: its root's inverse squared is infinite."""
     D = torch.eye(3)
     D[0, 1] = D[1, 0] = 1e-39
     assert torch.equal(symmetric_transition(D), torch.eye(3))
-
-
-def test_duplicate_rows_stay_equal_and_finite():
-    Z = slow.unit_rows(6, 4, seed=1, dtype=torch.float64)
-    Z[3] = Z[0]
-    D = Z @ Z.T
-    A = diffuse(D, symmetric_transition(D), 0.99)
-    assert A.isfinite().all()
-    torch.testing.assert_close(A[:, 3], A[:, 0])
 
 
 def test_two_rows_by_hand():

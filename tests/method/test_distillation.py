@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from obdsd import Balanced, BatchDiffusion, MeanMix, PairwiseTargets, SelfDistillation, TeacherBatch, objectives
-from obdsd.method.targets import balance
 from tests.oracles import slow
 
 RELEASED = {  # setting: λ, ω, τ_d, progress
@@ -69,10 +68,10 @@ def test_obdsd_of_the_paper(reference, case, setting):
     temperature=st.sampled_from([0.1, 1.0, 3.0]),
     progress=st.floats(0, 1),
     ramp=st.sampled_from(["linear", "constant"]),
+    targets=st.sampled_from([PairwiseTargets(), BatchDiffusion(0.5), Balanced(MeanMix(0.5))]),
 )
-def test_the_term_is_temperature_squared_times_ramp_times_weight_times_kl(batch, seed, temperature, progress, ramp):
-    student, teacher = slow.unit_rows(batch, 4, seed, torch.float64), slow.unit_rows(batch, 4, seed + 1, torch.float64)
-    targets = BatchDiffusion(0.5)
+def test_the_term_is_temperature_squared_times_ramp_times_weight_times_kl(batch, seed, temperature, progress, ramp, targets):
+    student, teacher = slow.unit_rows(batch, 4, seed, torch.float64), slow.unit_rows(batch, 9, seed + 1, torch.float64)
     term = SelfDistillation(7.0, temperature, targets, ramp)(student, teacher, progress)
     factor = temperature**2 * 7.0 * (progress if ramp == "linear" else 1.0)
     torch.testing.assert_close(term, factor * literal_kl(targets(teacher, temperature), student, temperature))
@@ -85,12 +84,6 @@ def test_a_student_that_agrees_learns_nothing(temperature):
     loss.backward()
     assert loss.abs() < 1e-14
     assert z.grad.abs().max() < 1e-14
-
-
-@given(st.integers(0, 10**6), st.sampled_from([PairwiseTargets(), BatchDiffusion(0.9), BatchDiffusion(0.9, "softmax"), MeanMix(0.5)]))
-def test_the_term_is_never_negative(seed, targets):
-    loss = plain(targets)(slow.unit_rows(6, 3, seed, torch.float64), slow.unit_rows(6, 3, seed + 1, torch.float64), 1.0)
-    assert loss > -1e-14
 
 
 @pytest.mark.parametrize("targets", [PairwiseTargets(), BatchDiffusion(0.5), BatchDiffusion(0.5, "softmax")], ids=str)
@@ -164,18 +157,12 @@ class Unwanted:
 def test_an_inactive_term_is_a_differentiable_zero_without_any_work(weight, progress):
     distill = SelfDistillation(weight, targets=Unwanted())
     assert not distill.active(progress)
+    assert SelfDistillation(5.0, ramp="constant").active(progress)
     student = torch.full((4, 3), float("nan"), requires_grad=True)
     loss = distill(student, None, progress)
     loss.backward()
     assert loss == 0
     assert torch.equal(student.grad, torch.zeros(4, 3))
-
-
-def test_active_follows_weight_and_ramp():
-    assert not SelfDistillation(1.0).active(0.0)
-    assert SelfDistillation(1.0).active(0.01)
-    assert SelfDistillation(1.0, ramp="constant").active(0.0)
-    assert not SelfDistillation(0.0, ramp="constant").active(1.0)
 
 
 @pytest.mark.parametrize("targets", [PairwiseTargets(), BatchDiffusion(0.5), MeanMix(0.5)], ids=str)
@@ -204,27 +191,6 @@ def test_fewer_than_two_known_rows_teach_nothing(count):
     assert (student.grad == 0).all()
 
 
-def test_indices_stay_with_their_rows():
-    seen = []
-
-    class Spy:
-        def __call__(self, teacher, temperature=1.0):
-            seen.append(teacher.indices.tolist())
-            return PairwiseTargets()(teacher, temperature)
-
-    rows = slow.unit_rows(4, 3, seed=12)
-    known = torch.tensor([True, False, True, True])
-    plain(Spy())(rows, TeacherBatch(rows, known, torch.tensor([40, 41, 42, 43])), 1.0)
-    assert seen == [[40, 42, 43]]
-
-
-def test_teacher_and_student_may_differ_in_dimension():
-    student = slow.unit_rows(6, 3, seed=13, dtype=torch.float64)
-    teacher = slow.unit_rows(6, 9, seed=14, dtype=torch.float64)
-    loss = plain()(student, teacher, 1.0)
-    torch.testing.assert_close(loss, literal_kl(PairwiseTargets()(teacher), student, 1.0))
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_under_autocast(dtype):
     student, teacher = slow.unit_rows(16, 8, seed=15).to(dtype), slow.unit_rows(16, 8, seed=16).to(dtype)
@@ -237,13 +203,3 @@ def test_half_precision_under_autocast(dtype):
     assert loss.dtype == torch.float32
     assert student.grad.isfinite().all()
     torch.testing.assert_close(loss.double(), exact, rtol=2e-2, atol=0)
-
-
-def test_balanced_targets_are_what_the_student_is_drawn_to():
-    Z, T = slow.unit_rows(8, 5, seed=1, dtype=torch.float64), slow.unit_rows(8, 5, seed=2, dtype=torch.float64)
-    distill = SelfDistillation(weight=3.0, temperature=0.5, targets=Balanced(BatchDiffusion(0.3)), ramp="constant")
-    P = balance(BatchDiffusion(0.3)(T, 0.5))
-    torch.testing.assert_close(distill.taught(TeacherBatch(T)), P)
-    Q = torch.softmax(Z @ Z.T / 0.5, dim=1)
-    torch.testing.assert_close(distill(Z, T, progress=0.0), 0.25 * 3.0 * torch.xlogy(P, P / Q).sum(dim=1).mean())
-    assert distill(Z, T, 0.0) != SelfDistillation(3.0, 0.5, BatchDiffusion(0.3), "constant")(Z, T, 0.0)

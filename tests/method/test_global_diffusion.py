@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from obdsd import BatchDiffusion, GlobalDiffusion, PairwiseTargets, SelfDistillation, TeacherBatch
+from obdsd import BatchDiffusion, GlobalDiffusion, SelfDistillation, TeacherBatch
 from obdsd.method.targets import Targets
 from tests.oracles import slow
+from tests.refusing import refused
 
 DOUBLE = torch.float64
 
@@ -36,7 +37,7 @@ def clustered(n: int, dim: int, seed: int) -> torch.Tensor:
     return nn.functional.normalize(centres + 0.8 * slow.unit_rows(n, dim, seed + 1, DOUBLE), dim=1)
 
 
-@pytest.mark.parametrize("omega", [0.1, 0.3, 0.5, 0.9, 0.99])
+@pytest.mark.parametrize("omega", [0.0, 1e-9, 0.3, 0.9, 0.99])
 @pytest.mark.parametrize("power", [1.0, 3.0])
 @pytest.mark.parametrize("temperature", [1.0, 0.05])
 def test_exact_against_the_dense_closed_form(omega, power, temperature):
@@ -64,57 +65,14 @@ def test_with_all_neighbours_it_is_batch_diffusion_of_the_whole_set(n, dim, seed
     torch.testing.assert_close(fitted(Z, omega, n - 1)(everyone, 0.5), BatchDiffusion(omega)(Z, 0.5), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize(("omega", "atol"), [(0.0, 1e-15), (1e-9, 1e-8)])
-def test_without_walking_it_is_pairwise(omega, atol):
-    Z = clustered(50, 6, seed=2)
-    indices = torch.tensor([4, 2, 30, 49])
-    found = fitted(Z, omega, 5)(TeacherBatch(Z[indices], indices=indices))
-    torch.testing.assert_close(found, PairwiseTargets()(Z[indices]), rtol=0, atol=atol)
-
-
-@given(seed=st.integers(0, 10**6), omega=st.sampled_from([0.3, 0.9]), random=st.randoms(use_true_random=False))
-def test_permuting_the_set_permutes_the_targets(seed, omega, random):
-    Z = slow.unit_rows(20, 6, seed, DOUBLE)
-    order = list(range(20))
-    random.shuffle(order)
-    everyone = torch.arange(20)
-    one, other = fitted(Z, omega, 4), fitted(Z[order], omega, 4)
-    expected = one(one.batch(everyone))[order][:, order]
-    torch.testing.assert_close(other(other.batch(everyone)), expected, rtol=0, atol=1e-10)
-
-
-def test_a_sample_without_an_edge_keeps_its_row():
-    Z = torch.cat((clustered(40, 6, seed=3).abs(), -torch.ones(1, 6, dtype=DOUBLE) / 6**0.5))  # the last looks away from all
-    diffusion = fitted(Z, 0.9, 5)
-    torch.testing.assert_close(diffusion.walked[40], Z[40])
-    everyone = diffusion.batch(torch.arange(41))
-    torch.testing.assert_close(diffusion(everyone)[40], PairwiseTargets()(Z)[40])
-    assert not torch.allclose(diffusion(everyone)[0], PairwiseTargets()(Z)[0])
-
-
-@given(n=st.integers(3, 40), dim=st.integers(1, 6), seed=st.integers(0, 10**6), temperature=st.sampled_from([0.05, 1.0]))
-def test_rows_of_targets_are_distributions(n, dim, seed, temperature):
-    diffusion = fitted(slow.unit_rows(n, dim, seed), 0.9, neighbours=2)
-    indices = torch.randint(n, (8,), generator=torch.Generator().manual_seed(seed))
-    P = diffusion(diffusion.batch(indices), temperature)
-    assert P.shape == (8, 8)
-    assert (P >= 0).all()
-    torch.testing.assert_close(P.sum(dim=1), torch.ones(8))
-
-
-def test_what_the_teacher_says_itself_is_not_used():
-    Z = clustered(50, 6, seed=4)
-    diffusion, indices = fitted(Z, 0.5, 5), torch.tensor([1, 7, 9])
-    of_others = TeacherBatch(slow.unit_rows(3, 99, seed=5), indices=indices)
-    assert torch.equal(diffusion(of_others), diffusion(diffusion.batch(indices)))
-
-
 def test_a_batch_stands_for_a_teachers_word():
     Z = clustered(50, 6, seed=6)
     diffusion, indices = fitted(Z, 0.5, 5), torch.tensor([8, 3, 21])
     word = diffusion.batch(indices)
     assert torch.equal(word.embeddings, Z[indices])
     assert torch.equal(word.indices, indices)
+    of_others = TeacherBatch(slow.unit_rows(3, 99, seed=5), indices=indices)  # what the teacher says itself is not used
+    assert torch.equal(diffusion(of_others), diffusion(word))
     student = slow.unit_rows(3, 4, seed=7, dtype=DOUBLE).requires_grad_()
     assert isinstance(diffusion, Targets)
     loss = SelfDistillation(2.0, targets=diffusion, ramp="constant")(student, word, 1.0)
@@ -165,38 +123,26 @@ def test_it_keeps_its_own_copy_and_nothing_to_train():
     assert all(torch.equal(before[name], value) for name, value in diffusion.state_dict().items())  # as if not asked
 
 
-def test_it_says_what_it_is():
-    assert repr(GlobalDiffusion(0.3)) == "GlobalDiffusion(omega=0.3, neighbours=50)"
-    assert repr(GlobalDiffusion(0.3, 20, 3.0)) == "GlobalDiffusion(omega=0.3, neighbours=20, power=3.0)"
-    assert not GlobalDiffusion(0.3).fitted
-
-
 Z = slow.unit_rows(6, 3, seed=13)
 ready = fitted(Z, 0.3, 2)
 BAD = [
-    (lambda: GlobalDiffusion(1.0), r"omega=1.0 must lie in \[0, 1\)"),
+    (lambda: GlobalDiffusion(1.0), "omega=1.0 must lie in [0, 1)"),
     (lambda: GlobalDiffusion(0.3, 0), "neighbours=0 must be a whole number, 1 or more; try 50"),
     (lambda: GlobalDiffusion(0.3, 2.5), "neighbours=2.5 must be a whole number"),
     (lambda: GlobalDiffusion(0.3, power=-1.0), "power=-1.0 must be a positive finite number"),
     (lambda: GlobalDiffusion(0.3, tolerance=0.0), "tolerance=0.0 must be a positive finite number"),
-    (lambda: GlobalDiffusion(0.3).fit(Z), r"neighbours=50 must lie in 1..5 for 6 rows"),
+    (lambda: GlobalDiffusion(0.3).fit(Z), "neighbours=50 must lie in 1..5 for 6 rows"),
     (lambda: GlobalDiffusion(0.3, 2).fit(2 * Z), "rows=rows off by 1 must be of unit length within 0.001"),
     (lambda: GlobalDiffusion(0.3, 2).fit(Z * float("nan")), "rows=nan has NaN or infinite entries"),
-    (lambda: GlobalDiffusion(0.3, 2).fit(Z[0]), r"rows.shape=\(3,\) must be \(batch, dim\)"),
-    (lambda: GlobalDiffusion(0.3)(ready.batch(torch.arange(3))), r"GlobalDiffusion\(omega=0.3, neighbours=50\) has walked nowhere yet"),
-    (lambda: GlobalDiffusion(0.3).batch(torch.arange(3)), r"walked nowhere yet; call fit\(rows\) with the embeddings of the whole"),
-    (lambda: ready(Z), r"indices=NoneType cannot be looked up; pass batch\(indices\) or TeacherBatch\(embeddings, indices=indices\)"),
+    (lambda: GlobalDiffusion(0.3, 2).fit(Z[0]), "rows.shape=(3,) must be (batch, dim)"),
+    (lambda: GlobalDiffusion(0.3)(ready.batch(torch.arange(3))), "GlobalDiffusion(omega=0.3, neighbours=50) has walked nowhere yet"),
+    (lambda: GlobalDiffusion(0.3, 20, 3.0)(Z), "GlobalDiffusion(omega=0.3, neighbours=20, power=3.0) has walked nowhere yet"),
+    (lambda: GlobalDiffusion(0.3).batch(torch.arange(3)), "walked nowhere yet; call fit(rows) with the embeddings of the whole"),
+    (lambda: ready(Z), "indices=NoneType cannot be looked up; pass batch(indices) or TeacherBatch(embeddings, indices=indices)"),
     (lambda: ready(TeacherBatch(Z)), "indices=NoneType cannot be looked up"),
     (lambda: ready.batch([0, 1]), "indices=list cannot be looked up"),
     (lambda: ready.batch(torch.tensor([0, 6])), "indices=0..6 must lie in 0..5; fit the whole training set"),
     (lambda: ready(TeacherBatch(Z[:2], indices=torch.tensor([-1, 3]))), "indices=-1..3 must lie in 0..5"),
     (lambda: ready(ready.batch(torch.arange(3)), 0.0), "temperature=0.0 must be a positive finite number"),
 ]
-
-
-@pytest.mark.usefixtures("as_shipped")
-@pytest.mark.parametrize(("call", "message"), BAD, ids=[message[:50] for _, message in BAD])
-def test_bad_input_is_refused_in_one_clear_line(call, message):
-    with pytest.raises(ValueError, match=message) as refusal:
-        call()
-    assert "\n" not in str(refusal.value)
+test_bad_input_is_refused_in_one_clear_line = refused(BAD)

@@ -9,6 +9,7 @@ from obdsd import diffuse, symmetric_transition
 from obdsd.method import graph
 from obdsd.method.graph import Graph, mutual_neighbours, normalised, solve_walk
 from tests.oracles import slow
+from tests.refusing import refused
 
 OMEGAS = [0.0, 0.1, 0.3, 0.5, 0.9, 0.99]
 many = st.integers(0, 10**6)
@@ -150,24 +151,14 @@ BAD = [
     (lambda: mutual_neighbours(Z, 6), "neighbours=6 must lie in 1..5 for 6 rows; ask for fewer, or give more rows"),
     (lambda: mutual_neighbours(Z, 0), "neighbours=0 must lie in 1..5"),
     (lambda: mutual_neighbours(Z, 2, power=0.0), "power=0.0 must be a positive finite number"),
-    (lambda: mutual_neighbours(Z[0], 2), r"rows.shape=\(3,\) must be \(batch, dim\)"),
-    (lambda: solve_walk(S, Z, 1.0), r"omega=1.0 must lie in \[0, 1\)"),
+    (lambda: mutual_neighbours(Z[0], 2), "rows.shape=(3,) must be (batch, dim)"),
+    (lambda: solve_walk(S, Z, 1.0), "omega=1.0 must lie in [0, 1)"),
     (lambda: solve_walk(S, Z, 1 - 1e-6), "omega=0.999999 is too near 1 for torch.float32"),
-    (lambda: solve_walk(S, Z[:5], 0.5), r"start.shape=\(5, 3\) for 6 nodes must be \(nodes, m\); pass one row a node"),
-    (lambda: solve_walk(S, Z[:, 0], 0.5), r"start.shape=\(6,\) for 6 nodes must be"),
-    (lambda: solve_walk(S, Z, 0.5, 1e-9), r"tolerance=1e-09 must lie in \[4.8e-07, 1\) for torch.float32; try 1e-6, or use float64"),
+    (lambda: solve_walk(S, Z[:5], 0.5), "start.shape=(5, 3) for 6 nodes must be (nodes, m); pass one row a node"),
+    (lambda: solve_walk(S, Z[:, 0], 0.5), "start.shape=(6,) for 6 nodes must be"),
+    (lambda: solve_walk(S, Z, 0.5, 1e-9), "tolerance=1e-09 must lie in [4.8e-07, 1) for torch.float32; try 1e-6, or use float64"),
     (lambda: solve_walk(S, Z, 0.5, 2.0), "tolerance=2.0 must lie in"),
     (lambda: solve_walk(S, Z * float("nan"), 0.5), "transition=residual nan after 24 steps must reach 1e-06; pass normalised"),
-    (
-        lambda: solve_walk(NO_TRANSITION, Z, 0.9),
-        r"transition=residual nan after .* steps must reach 1e-06",
-    ),
+    (lambda: solve_walk(NO_TRANSITION, Z, 0.9), "transition=residual nan after "),
 ]
-
-
-@pytest.mark.usefixtures("as_shipped")
-@pytest.mark.parametrize(("call", "message"), BAD, ids=[message[:50] for _, message in BAD])
-def test_bad_input_is_refused_in_one_clear_line(call, message):
-    with pytest.raises(ValueError, match=message) as refusal:
-        call()
-    assert "\n" not in str(refusal.value)
+test_bad_input_is_refused_in_one_clear_line = refused(BAD)

@@ -127,6 +127,7 @@ def test_a_frozen_teacher_never_changes_and_sees_transformed_inputs():
     teacher = FrozenTeacher(model, transform=lambda images: 2 * images)
     expected = copy.deepcopy(model).eval()(2 * x)
     train_a_little(model)
+    teacher.begin(model, lambda: model)
     teacher.step(model)
     teacher.update(model)
     assert torch.equal(teacher(x).embeddings, expected)

@@ -2,18 +2,16 @@
 
 import copy
 import math
-import re
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pytorch_metric_learning import losses, miners
 
 from obdsd import BatchDiffusion, PairwiseTargets, SelfDistillation, objectives
 from obdsd.objectives import S2SD
 from tests.oracles import slow
+from tests.refusing import refused
 
 BATCH, FEATURES, DIM, HEADS, CLASSES = 8, 5, 4, (6, 7), 3
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])
@@ -127,39 +125,7 @@ def test_the_whole_loss_by_loops(objective, slow_loss, omega, temperature, featu
         assert s2sd.train()(feature_map, z, LABELS).item() == pytest.approx(base + taught, rel=1e-9)
 
 
-# ---- Limits.
-
-
-@pairs_and_triplets
-def test_without_weight_the_losses_are_left(objective):
-    s2sd, (feature_map, z) = make(objective, distill=SelfDistillation(0.0)), batch()
-    plain = copy.deepcopy(s2sd)
-    of_heads = [loss(head(plain.pool(feature_map)), LABELS) for head, loss in zip(plain.heads, plain.losses, strict=True)]
-    base, taught = s2sd.parts(feature_map, z, LABELS)
-    assert taught == 0
-    torch.testing.assert_close(base, (sum(of_heads) / 2 + plain.base(z, LABELS)) / 2)
-
-
-def test_a_head_that_agrees_teaches_nothing():
-    s2sd, (feature_map, _) = make(heads=(DIM,)), batch()
-    z = s2sd.heads[0](s2sd.pool(feature_map)).detach()
-    base, taught = s2sd.parts(feature_map, z, LABELS)
-    assert taught.abs() < 1e-12
-    torch.testing.assert_close(base, objectives.multi_similarity()(z, LABELS))
-
-
-def test_several_heads_are_the_mean_of_each_alone():
-    both, (feature_map, z) = make(margin), batch()
-    spread_boundaries(both)
-    parts = torch.stack(both.parts(feature_map, z, LABELS))
-    alone = []
-    for number, width in enumerate(HEADS):  # S2SD's DSD
-        one = make(margin, heads=(width,))
-        spread_boundaries(one)
-        one.heads[0].load_state_dict(both.heads[number].state_dict())
-        one.losses[0].loss.beta.data = both.losses[number].loss.beta.data
-        alone.append(torch.stack(one.parts(feature_map, z, LABELS)))
-    torch.testing.assert_close(parts, sum(alone) / 2)
+# ---- Settings.
 
 
 def test_the_settings_are_the_published_ones():
@@ -209,29 +175,6 @@ def test_the_losses_reach_map_heads_and_their_own_boundaries():
     total = sum(loss(head(features), LABELS) for head, loss in zip(plain.heads, plain.losses, strict=True)) / 4
     (expected,) = torch.autograd.grad(total, feature_map)
     torch.testing.assert_close(of_map, expected)
-
-
-def test_gradient_in_float64():
-    s2sd = make(proxies, feature_weight=7.0, feature_from=0)
-    feature_map, v = batch()[0].requires_grad_(), batch(1)[1].requires_grad_()
-
-    def base(feature_map, v):
-        return s2sd.parts(feature_map, torch.nn.functional.normalize(v, dim=1), LABELS)[0]
-
-    def taught(v):
-        return s2sd.parts(feature_map, torch.nn.functional.normalize(v, dim=1), LABELS)[1]
-
-    assert torch.autograd.gradcheck(base, (feature_map, v), fast_mode=True)
-    assert torch.autograd.gradcheck(taught, v, fast_mode=True)
-
-
-def test_diffusion_changes_the_targets_only():
-    plain, refined = make(), make(distill=SelfDistillation(50.0, targets=BatchDiffusion(0.5), ramp="constant"))
-    (base, taught), (same_base, other) = (s2sd.parts(*batch(), LABELS) for s2sd in (plain, refined))
-    assert torch.equal(base, same_base)
-    assert (taught - other).abs() > 1e-3
-    for before, after in zip(gradients(plain, 0)[2].values(), gradients(refined, 0)[2].values(), strict=True):
-        assert torch.equal(before, after)
 
 
 # ---- The features' turn.
@@ -287,21 +230,12 @@ def test_every_parameter_is_in_one_group_and_every_loss_has_its_own(objective, l
     s2sd = make(objective)
     groups = s2sd.parameter_groups()
     assert [group["lr"] for group in groups] == [lr] * 3
+    assert objective is margin or [loss.loss.proxies.shape[1] for loss in (s2sd.base, *s2sd.losses)] == [DIM, *HEADS]
     of_losses = [id(p) for group in groups for p in group["params"]]
     assert of_losses == [id(p) for loss in (s2sd.base, *s2sd.losses) for p in loss.parameters()]
     everything = {*of_losses, *(id(p) for p in s2sd.head_parameters())}
     assert len(everything) == len(of_losses) + len(s2sd.head_parameters()) == len(list(s2sd.parameters()))
-    torch.optim.Adam([{"params": s2sd.head_parameters(), "weight_decay": 0.0}, *groups], lr=1e-5, weight_decay=4e-4)
-
-
-def test_proxies_are_as_wide_as_their_head():
-    s2sd = make(proxies)
-    assert [loss.loss.proxies.shape[1] for loss in (s2sd.base, *s2sd.losses)] == [DIM, *HEADS]
-
-
-def test_a_loss_without_parameters_has_no_group():
     assert make().parameter_groups() == []
-    assert make(lambda d: losses.ContrastiveLoss()).parameter_groups() == []
 
 
 ANY = {
@@ -335,17 +269,6 @@ def test_any_base_loss_trains(objective):
         values.append(base.item())
     assert sum(values[-3:]) < 0.7 * sum(values[:3])
     assert not any(torch.equal(old, new) for old, new in zip(before.parameters(), s2sd.parameters(), strict=True))
-
-
-@settings(max_examples=12)
-@given(
-    st.permutations(range(BATCH)), st.sampled_from([multi_similarity, proxies]), st.sampled_from([PairwiseTargets(), BatchDiffusion(0.5)])
-)
-def test_the_order_of_the_batch_does_not_matter(order, objective, targets):
-    s2sd = make(objective, distill=SelfDistillation(50.0, targets=targets, ramp="constant"), feature_weight=7.0, feature_from=0)
-    feature_map, z = batch()
-    expected = s2sd(feature_map, z, LABELS)
-    torch.testing.assert_close(s2sd(feature_map[list(order)], z[list(order)], LABELS[list(order)]), expected)
 
 
 # ---- What the heads read, and from where they start.
@@ -419,10 +342,4 @@ BAD = [
     (lambda: make()(MAP, 2 * Z, LABELS), "must be of unit length"),
     (lambda: make()(MAP, Z, LABELS, progress=2.0), "progress=2.0 must lie in [0, 1]"),
 ]
-
-
-@pytest.mark.usefixtures("as_shipped")
-@pytest.mark.parametrize(("call", "message"), BAD, ids=[message[:50] for _, message in BAD])
-def test_bad_input_is_refused_in_one_clear_line(call, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        call()
+test_bad_input_is_refused_in_one_clear_line = refused(BAD)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from obdsd.catalogue import TABLES
-from obdsd.convert import MISSING
 from obdsd.errors import InputError
 from obdsd.options import option
-from obdsd.parts import Setting, Table, suggestion
+from obdsd.parts import MISSING, Setting, Table, suggestion
 from obdsd.spec import written
 
 KINDS = (*TABLES, "metric")

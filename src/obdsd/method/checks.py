@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from numbers import Real
-from typing import NoReturn, Protocol, runtime_checkable
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -78,7 +78,27 @@ def check_unit_length(field: str, lengths: Tensor, dtype: torch.dtype, squared: 
     """
     if torch.compiler.is_compiling():  # a compiled graph cannot branch on values
         return
-    verdicts.submit(lengths.detach(), partial(_judge_lengths, field, 2e-2 if dtype in HALF else 1e-3, squared))
+    judge = partial(_judge_lengths, field, 2e-2 if dtype in HALF else 1e-3, squared)
+    extremes = torch.stack(lengths.detach().aminmax())  # NaN if there is one
+    if lengths.is_cpu:
+        judge(*extremes.tolist())
+        return
+    arrived = torch.Event(lengths.device)
+    _LATE.append((arrived, extremes.to("cpu", non_blocking=True), judge))
+    arrived.record()
+    judge_late(wait=False)
+
+
+_LATE: deque[tuple[torch.Event, Tensor, Callable[[float, float], None]]] = deque()
+"""Extremes on their way from a device, in the order of their checks, each with what tells of its arrival and with its judge."""
+
+
+def judge_late(wait: bool) -> None:
+    """Judge the extremes that have arrived; with `wait` all of them: for the end of an epoch, not for its steps."""
+    while _LATE and (wait or _LATE[0][0].query()):
+        arrived, extremes, judge = _LATE.popleft()
+        arrived.synchronize()
+        judge(*extremes.tolist())
 
 
 def _judge_lengths(field: str, tolerance: float, squared: bool, low: float, high: float) -> None:
@@ -91,51 +111,3 @@ def _judge_lengths(field: str, tolerance: float, squared: bool, low: float, high
     worst = f"rows off by {max(1 - low, high - 1):.3g}"
     remedy = f"pass torch.nn.functional.normalize({field}, dim=1)"
     refuse(field, worst, f"must be of unit length within {tolerance}", remedy)
-
-
-Judge = Callable[[float, float], None]
-
-
-@runtime_checkable
-class Arrival(Protocol):
-    """What tells whether a copy from a device has arrived: `torch.Event`."""
-
-    def query(self) -> bool: ...
-
-    def synchronize(self) -> None: ...
-
-
-class Verdicts:
-    """The extremes of tensors to check, each with a judge that raises; read when they can be had without waiting."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[tuple[Arrival, Tensor, Judge]] = deque()
-
-    def submit(self, values: Tensor, judge: Judge) -> None:
-        low, high = values.aminmax()  # NaN if there is one
-        if values.is_cpu:
-            judge(low.item(), high.item())
-            return
-        arrived = torch.Event(values.device)
-        extremes = torch.stack((low, high)).to("cpu", non_blocking=True)
-        arrived.record()
-        self.defer(arrived, extremes, judge)
-
-    def defer(self, arrived: Arrival, extremes: Tensor, judge: Judge) -> None:
-        """Judge what has arrived of the earlier extremes and keep these for later."""
-        self._waiting.append((arrived, extremes, judge))
-        while self._waiting and self._waiting[0][0].query():
-            self._judge_first()
-
-    def flush(self) -> None:
-        """Wait for what is still on its way and judge it: for the end of an epoch, not for its steps."""
-        while self._waiting:
-            self._waiting[0][0].synchronize()
-            self._judge_first()
-
-    def _judge_first(self) -> None:
-        _, extremes, judge = self._waiting.popleft()
-        judge(*extremes.tolist())
-
-
-verdicts = Verdicts()

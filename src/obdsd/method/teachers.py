@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from obdsd.errors import InputError
-from obdsd.method.checks import check_rows, check_unit_length, checked_indices, refuse, require, verdicts
+from obdsd.method.checks import check_rows, check_unit_length, checked_indices, judge_late, refuse, require
 from obdsd.method.precision import HALF, in_full
 
 
@@ -37,7 +37,8 @@ class TeacherBatch:
 
     def __post_init__(self) -> None:
         is_matrix = isinstance(self.embeddings, Tensor) and self.embeddings.ndim == 2
-        require(is_matrix, "embeddings", _shape(self.embeddings), "must be a (batch, dim) tensor", "let the model give one row a sample")
+        shape = tuple(self.embeddings.shape) if isinstance(self.embeddings, Tensor) else type(self.embeddings).__name__
+        require(is_matrix, "embeddings", shape, "must be a (batch, dim) tensor", "let the model give one row a sample")
         if self.known is not None and self.known.dtype != torch.bool:
             refuse("known.dtype", self.known.dtype, "must be torch.bool", "pass known.bool()")
         for field, rows in (("known", self.known), ("indices", self.indices), ("labels", self.labels)):
@@ -53,10 +54,6 @@ class TeacherBatch:
             return self
         indices, labels = (None if values is None else values[self.known] for values in (self.indices, self.labels))
         return TeacherBatch(self.embeddings[self.known], indices=indices, proxies=self.proxies, labels=labels)
-
-
-def _shape(value: object) -> object:
-    return tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
 
 
 class Teacher(nn.Module):
@@ -80,7 +77,7 @@ class Teacher(nn.Module):
 
     def update(self, student: nn.Module) -> None:
         """To be called at an epoch's end; a time to wait for the last value checks."""
-        verdicts.flush()
+        judge_late(wait=True)
 
     def step(self, student: nn.Module) -> None:
         """To be called after an optimiser step."""
@@ -96,7 +93,9 @@ class NoTeacher(Teacher):
 
 
 class _CopyTeacher(Teacher):
-    """A frozen copy of a model that maps inputs to unit rows."""
+    """A frozen copy of a model that maps inputs to unit rows: of the student, unless a teacher is made of another."""
+
+    knows_proxies = True
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -110,14 +109,16 @@ class _CopyTeacher(Teacher):
     def forward(self, inputs: Any, indices: Int[Tensor, " b"] | None = None) -> TeacherBatch:
         return TeacherBatch(self.model(inputs), indices=indices)
 
+    def begin(self, student: nn.Module, train_first: Callable[[], nn.Module]) -> None:
+        self._copy(student)
+
     def _tensor_pairs(self, student: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
         """Own tensors beside the student's, by order, so that a student wrapped for several devices or compiled fits too."""
         own = [*self.model.parameters(), *self.model.buffers()]
         theirs = [*student.parameters(), *student.buffers()]
-        same = [t.shape for t in own] == [t.shape for t in theirs]
-        require(
-            same, "student", type(student).__name__, "must have the teacher's architecture", "pass the model that the teacher was made of"
-        )
+        if [t.shape for t in own] != [t.shape for t in theirs]:
+            rule, remedy = "must have the teacher's architecture", "pass the model that the teacher was made of"
+            refuse("student", type(student).__name__, rule, remedy)
         return zip(own, theirs, strict=True)
 
     @torch.no_grad()
@@ -137,11 +138,6 @@ class PreviousEpochTeacher(_CopyTeacher):
     True
     """
 
-    knows_proxies = True
-
-    def begin(self, student: nn.Module, train_first: Callable[[], nn.Module]) -> None:
-        self._copy(student)
-
     def update(self, student: nn.Module) -> None:
         super().update(student)
         self._copy(student)
@@ -155,17 +151,12 @@ class EMATeacher(_CopyTeacher):
         decay: How slowly the average follows.
     """
 
-    knows_proxies = True
-
     def __init__(self, model: nn.Module, decay: float = 0.999) -> None:
         super().__init__(model)
         require(0 <= decay < 1, "decay", decay, "must lie in [0, 1)", "try 0.999")
         half = any(p.dtype in HALF for p in model.parameters())
         require(not half, "model", "half precision", "would round the average away", "keep it in float32 and use autocast")
         self.decay = decay
-
-    def begin(self, student: nn.Module, train_first: Callable[[], nn.Module]) -> None:
-        self._copy(student)
 
     @torch.no_grad()
     def step(self, student: nn.Module) -> None:
@@ -185,10 +176,14 @@ class FrozenTeacher(_CopyTeacher):
     """
 
     steady = True
+    knows_proxies = False
 
     def __init__(self, model: nn.Module, transform: Callable[[Any], Any] | None = None) -> None:
         super().__init__(model)
         self.transform = transform
+
+    def begin(self, student: nn.Module, train_first: Callable[[], nn.Module]) -> None:
+        """Nothing of the student is copied."""
 
     @torch.no_grad()
     def forward(self, inputs: Any, indices: Int[Tensor, " b"] | None = None) -> TeacherBatch:
@@ -212,7 +207,6 @@ class BornAgainTeacher(_CopyTeacher):
     """A complete first training with the plain loss teaches the second (born-again networks, BAR)."""
 
     steady = True
-    knows_proxies = True
 
     def begin(self, student: nn.Module, train_first: Callable[[], nn.Module]) -> None:
         self._copy(train_first())

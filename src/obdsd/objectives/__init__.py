@@ -16,16 +16,6 @@ with explain_missing():
     from obdsd.objectives.system import System
 
 __all__ = [
-    "S2SD",
-    "Objective",
-    "System",
-    "TripletSampler",
-    "from_pml",
-    "margin",
-    "multi_similarity",
-    "nt_xent",
-    "proxy_anchor",
-    "proxy_nca",
-    "r_margin",
-    "soft_triple",
-]
+    "S2SD", "Objective", "System", "TripletSampler", "from_pml", "margin", "multi_similarity", "nt_xent", "proxy_anchor", "proxy_nca",
+    "r_margin", "soft_triple",
+]  # fmt: skip

@@ -19,16 +19,10 @@ def margin(num_classes: int, beta: float = 1.2, sampling: Sampling = "distance",
         seed: Seed of the sampling.
     """
     require(num_classes >= 1, "num_classes", num_classes, "must be 1 or more", "pass the number of training classes")
-    loss = losses.MarginLoss(
-        margin=0.2,
-        beta=beta,
-        learn_beta=True,
-        num_classes=num_classes,
-        distance=distances.LpDistance(normalize_embeddings=False),
-        reducer=reducers.AvgNonZeroReducer(),
-    )
-    sampler = TripletSampler(sampling, seed)
-    return Objective(loss, sampler, unit_rows=True, num_classes=num_classes, optimiser={"lr": 5e-4, "weight_decay": 0.0})
+    euclidean, active = distances.LpDistance(normalize_embeddings=False), reducers.AvgNonZeroReducer()
+    loss = losses.MarginLoss(margin=0.2, beta=beta, learn_beta=True, num_classes=num_classes, distance=euclidean, reducer=active)
+    own = {"lr": 5e-4, "weight_decay": 0.0}
+    return Objective(loss, TripletSampler(sampling, seed), unit_rows=True, num_classes=num_classes, optimiser=own)
 
 
 def r_margin(num_classes: int, beta: float = 0.6, seed: int = 0) -> Objective:

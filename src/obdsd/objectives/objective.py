@@ -12,10 +12,8 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from pytorch_metric_learning import losses
 from torch import Tensor, nn
 
-from obdsd.errors import InputError
 from obdsd.method.checks import check_rows, check_unit_length, refuse, require
 from obdsd.method.precision import in_full, without_autocast
 
@@ -54,21 +52,15 @@ class Objective(nn.Module):
         self.proxies = proxies
 
     def forward(
-        self,
-        embeddings: Float[Tensor, "b d"],
-        labels: Int[Tensor, " b"],
-        indices_tuple: tuple[Tensor, ...] | None = None,
-        ref_emb: Float[Tensor, "r d"] | None = None,
-        ref_labels: Int[Tensor, " r"] | None = None,
+        self, embeddings: Float[Tensor, "b d"], labels: Int[Tensor, " b"], indices_tuple: tuple[Tensor, ...] | None = None
     ) -> Float[Tensor, ""]:
-        """`indices_tuple` stands for the miner's pairs or triplets; `ref_emb` and `ref_labels` are compared with instead of the batch."""
-        self._check("embeddings", embeddings, "labels", labels)
-        reference = self._reference(embeddings, labels, ref_emb, ref_labels)
+        """`indices_tuple` stands for the miner's pairs or triplets."""
+        self._check(embeddings, labels)
         with without_autocast(embeddings):
             embeddings = in_full(embeddings)
             if indices_tuple is None and self.miner is not None:
-                indices_tuple = self.miner(embeddings, labels, *reference)
-            return self.loss(embeddings, labels, indices_tuple, *reference)
+                indices_tuple = self.miner(embeddings, labels)
+            return self.loss(embeddings, labels, indices_tuple)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """The objective's own trainable parameters (β, proxies) as optimiser groups; none if it has none.
@@ -80,10 +72,6 @@ class Objective(nn.Module):
         parameters = [p for p in self.parameters() if p.requires_grad]
         return [{"params": parameters, **self.optimiser}] if parameters else []
 
-    @property
-    def has_proxies(self) -> bool:
-        return self.proxies is not None
-
     def proxies_of(self, labels: Int[Tensor, " b"]) -> Float[Tensor, "p d"] | None:
         """Unit rows of the proxies (or of all centres) of the classes that occur in `labels`, by ascending class; None without proxies.
 
@@ -94,33 +82,19 @@ class Objective(nn.Module):
         if self.proxies is None:
             return None
         table = self.proxies(self.loss).detach()
-        _check_range("labels", labels, len(table))
+        _check_range(labels, len(table))
         return nn.functional.normalize(in_full(table[torch.unique(labels).to(table.device)]).flatten(0, 1), dim=1)
 
-    def _reference(
-        self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor | None, ref_labels: Tensor | None
-    ) -> tuple[Tensor, Tensor] | tuple[()]:
-        """Another set to compare with, checked; nothing if there is none, or if it is the batch itself."""
-        if (ref_emb is None and ref_labels is None) or (ref_emb is embeddings and ref_labels is labels):
-            return ()
-        if ref_emb is None or ref_labels is None:
-            raise InputError("ref_emb and ref_labels go together; give both or neither")
-        if isinstance(self.loss, losses.CrossBatchMemory):
-            raise InputError("ref_emb=… beside CrossBatchMemory has no place: its memory is the reference; leave it out")
-        self._check("ref_emb", ref_emb, "ref_labels", ref_labels)
-        # The library tells "the same set" by the identity of the labels: two views of one batch need their own.
-        return in_full(ref_emb), ref_labels.clone() if ref_labels is labels else ref_labels
-
-    def _check(self, rows_name: str, rows: Tensor, labels_name: str, labels: Tensor) -> None:
+    def _check(self, rows: Tensor, labels: Tensor) -> None:
         if self.unit_rows:
-            check_rows(rows_name, rows)
-            check_unit_length(rows_name, torch.linalg.vector_norm(in_full(rows.detach()), dim=1), rows.dtype)
+            check_rows("embeddings", rows)
+            check_unit_length("embeddings", torch.linalg.vector_norm(in_full(rows.detach()), dim=1), rows.dtype)
         if self.dim is not None and rows.shape[1] != self.dim:
-            refuse(f"{rows_name}.shape", tuple(rows.shape), f"must be (batch, {self.dim})", "make the objective for the model's dimension")
+            refuse("embeddings.shape", tuple(rows.shape), f"must be (batch, {self.dim})", "make the objective for the model's dimension")
         if labels.shape != rows.shape[:1]:
-            refuse(f"{labels_name}.shape", tuple(labels.shape), f"must be ({len(rows)},)", "give one label a row of embeddings")
+            refuse("labels.shape", tuple(labels.shape), f"must be ({len(rows)},)", "give one label a row of embeddings")
         if self.num_classes is not None:
-            _check_range(labels_name, labels, self.num_classes)
+            _check_range(labels, self.num_classes)
 
 
 def parameter_groups_of(loss: nn.Module) -> list[dict[str, Any]]:
@@ -131,9 +105,14 @@ def parameter_groups_of(loss: nn.Module) -> list[dict[str, Any]]:
     return [{"params": parameters}] if parameters else []
 
 
-def check_sizes(num_classes: int, dim: int = 1) -> None:
-    """Refuse sizes for which no proxies or boundaries can be made."""
+def check_sizes(num_classes: int, dim: int) -> None:
+    """Refuse sizes for which no proxies can be made."""
     require(num_classes >= 1 and dim >= 1, "num_classes, dim", (num_classes, dim), "must be 1 or more", "pass the training set's")
+
+
+def seeded(initialise: Callable[..., Tensor], seed: int, **settings: Any) -> Callable[[Tensor], Tensor]:
+    """An initialisation of torch that draws from the seed alone."""
+    return lambda weights: initialise(weights, generator=torch.Generator().manual_seed(seed), **settings)
 
 
 def one_a_class(loss: Any) -> Float[Tensor, "c 1 d"]:
@@ -141,8 +120,8 @@ def one_a_class(loss: Any) -> Float[Tensor, "c 1 d"]:
     return loss.proxies[:, None]
 
 
-def _check_range(name: str, labels: Tensor, num_classes: int) -> None:
-    if labels.device.type == "cpu" and len(labels):
+def _check_range(labels: Tensor, num_classes: int) -> None:
+    if labels.is_cpu and len(labels):
         low, high = int(labels.min()), int(labels.max())
         inside = 0 <= low and high < num_classes
-        require(inside, name, f"{low}..{high}", f"must lie in 0..{num_classes - 1}", "renumber them or raise num_classes")
+        require(inside, "labels", f"{low}..{high}", f"must lie in 0..{num_classes - 1}", "renumber them or raise num_classes")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from pytorch_metric_learning import losses
-from torch import Tensor, nn
+from torch import nn
 
-from obdsd.objectives.objective import Objective, check_sizes, one_a_class
+from obdsd.objectives.objective import Objective, check_sizes, one_a_class, seeded
 
 
 def proxy_anchor(num_classes: int, dim: int, seed: int = 0) -> Objective:
@@ -20,9 +19,6 @@ def proxy_anchor(num_classes: int, dim: int, seed: int = 0) -> Objective:
         seed: Seed of the proxies.
     """
     check_sizes(num_classes, dim)
-
-    def initialise(proxies: Tensor) -> None:
-        nn.init.kaiming_normal_(proxies, mode="fan_out", generator=torch.Generator().manual_seed(seed))
-
+    initialise = seeded(nn.init.kaiming_normal_, seed, mode="fan_out")
     loss = losses.ProxyAnchorLoss(num_classes, dim, margin=0.1, alpha=32, weight_init_func=initialise)
     return Objective(loss, unit_rows=True, num_classes=num_classes, dim=dim, optimiser={"lr": 1e-2}, proxies=one_a_class)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from pytorch_metric_learning import losses
-from torch import Tensor, nn
+from torch import nn
 
-from obdsd.objectives.objective import Objective, check_sizes, one_a_class
+from obdsd.objectives.objective import Objective, check_sizes, one_a_class, seeded
 
 
 def proxy_nca(num_classes: int, dim: int, seed: int = 0) -> Objective:
@@ -21,10 +20,6 @@ def proxy_nca(num_classes: int, dim: int, seed: int = 0) -> Objective:
         seed: Seed of the proxies.
     """
     check_sizes(num_classes, dim)
-
-    def initialise(proxies: Tensor) -> None:
-        nn.init.normal_(proxies, std=1 / 8, generator=torch.Generator().manual_seed(seed))
-
-    loss = losses.ProxyNCALoss(num_classes, dim, softmax_scale=9, weight_init_func=initialise)
+    loss = losses.ProxyNCALoss(num_classes, dim, softmax_scale=9, weight_init_func=seeded(nn.init.normal_, seed, std=1 / 8))
     optimiser = {"lr": 4e2, "eps": 1.0, "weight_decay": 0.0}
     return Objective(loss, unit_rows=True, num_classes=num_classes, dim=dim, optimiser=optimiser, proxies=one_a_class)

@@ -75,11 +75,9 @@ class S2SD(nn.Module):
         finite = 0 <= feature_weight < float("inf")
         require(finite, "feature_weight", feature_weight, "must be 0 or more and finite", "use 0 to switch it off")
         self.feature_dim, self.dim, self.widths = feature_dim, dim, tuple(heads)
-        self.pooling, self.prefix_tokens = pooling, prefix_tokens
-        self.distill = distill
+        self.pooling, self.prefix_tokens, self.distill = pooling, prefix_tokens, distill
         self.distill_features = replace(distill, weight=feature_weight, ramp="constant")
-        self.feature_from = feature_from
-        self.step = 0
+        self.feature_from, self.step = feature_from, 0
         self.base = objective(dim)
         self.losses = nn.ModuleList(objective(width) for width in heads)
         own = len({id(loss) for loss in (self.base, *self.losses)}) == 1 + len(heads)
@@ -136,9 +134,35 @@ class S2SD(nn.Module):
 
 
 class S2SDSystem(System):
-    """A model with S2SD's heads beside it: they read its features, learn with it, and teach it in the same step."""
+    """S2SD: wider heads beside the embedding learn with it and teach it; no second network.
+
+    Args:
+        widths: Widths of the heads; one head is S2SD's DSD, several are MSD.
+        pooling: How local features become what the heads read.
+        feature_weight: Weight at which the pooled features teach too (MSDF); 0 leaves it out.
+        feature_from: Steps before the features begin to teach.
+    """
 
     objective: S2SD
+    teaches = True
+
+    def __init__(
+        self,
+        model: Any,
+        make_loss: Callable[[int], nn.Module],
+        teacher: Teacher,
+        distill: SelfDistillation,
+        seed: int = 0,
+        *,
+        widths: list[int] = [512, 1024, 1536, 2048],  # noqa: B006
+        pooling: Literal["avg", "avg+max"] = "avg+max",
+        feature_weight: float = 0.0,
+        feature_from: int = 1000,
+    ) -> None:
+        settings: dict[str, Any] = {"heads": widths, "pooling": pooling, "feature_weight": feature_weight, "feature_from": feature_from}
+        sizes = model.feature_dim, model.dim
+        objective = S2SD(make_loss, *sizes, distill=distill, seed=seed, prefix_tokens=model.prefix_tokens, **settings)
+        super().__init__(model, objective, teacher, distill)
 
     def check(self, items: int) -> None:
         if self.teacher.teaches:
@@ -147,9 +171,6 @@ class S2SDSystem(System):
 
     def compile_model(self) -> None:
         self.model.backbone.compile()  # the heads read its features: the model as a whole is not called
-
-    def asks(self, progress: float) -> bool:
-        return False  # the heads are inside the loss
 
     def rows(self, inputs: Tensor) -> Float[Tensor, "b c"]:
         """Unit rows, and beside them the features that the heads read."""
@@ -164,44 +185,6 @@ class S2SDSystem(System):
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         heads = {"params": self.objective.head_parameters(), "lr": lr, "weight_decay": 0.0, "at_base_lr": True}
         return [heads, *self.objective.parameter_groups()]
-
-    def current_weight(self, progress: float) -> float:
-        return self.distill.current_weight(progress)
-
-
-def s2sd(
-    model: Any,
-    make_loss: Callable[[int], nn.Module],
-    teacher: Teacher,
-    distill: SelfDistillation,
-    seed: int = 0,
-    *,
-    widths: list[int] = [512, 1024, 1536, 2048],  # noqa: B006
-    pooling: Literal["avg", "avg+max"] = "avg+max",
-    feature_weight: float = 0.0,
-    feature_from: int = 1000,
-) -> S2SDSystem:
-    """S2SD: wider heads beside the embedding learn with it and teach it; no second network.
-
-    Args:
-        widths: Widths of the heads; one head is S2SD's DSD, several are MSD.
-        pooling: How local features become what the heads read.
-        feature_weight: Weight at which the pooled features teach too (MSDF); 0 leaves it out.
-        feature_from: Steps before the features begin to teach.
-    """
-    objective = S2SD(
-        make_loss,
-        model.feature_dim,
-        model.dim,
-        heads=widths,
-        distill=distill,
-        pooling=pooling,
-        feature_weight=feature_weight,
-        feature_from=feature_from,
-        seed=seed,
-        prefix_tokens=model.prefix_tokens,
-    )
-    return S2SDSystem(model, objective, teacher, distill)
 
 
 class _Head(nn.Module):

@@ -20,10 +20,12 @@ from obdsd.method.precision import in_full
 from obdsd.seeds import seed_of
 
 Sampling = Literal["random", "semihard", "softhard", "distance", "regularised"]
+Distances = Float[Tensor, "b b"]
+Labels = Int[Tensor, " b"]
 Triplets = tuple[Int[Tensor, " t"], Int[Tensor, " t"], Int[Tensor, " t"]]
 
 
-def random_triplets(distances: Float[Tensor, "b b"], labels: Int[Tensor, " b"], generator: torch.Generator) -> Triplets:
+def random_triplets(distances: Distances, labels: Labels, generator: torch.Generator) -> Triplets:
     """b independent uniform draws from all valid triplets."""
     positive, negative = _pairs(labels)
     triplets_of_anchor = (positive.sum(dim=1) * negative.sum(dim=1)).to(distances.dtype)
@@ -32,9 +34,7 @@ def random_triplets(distances: Float[Tensor, "b b"], labels: Int[Tensor, " b"], 
     return anchors, _draw(_uniform(positive[anchors]), generator), _draw(_uniform(negative[anchors]), generator)
 
 
-def semihard_triplets(
-    distances: Float[Tensor, "b b"], labels: Int[Tensor, " b"], generator: torch.Generator, margin: float = 0.2
-) -> Triplets:
+def semihard_triplets(distances: Distances, labels: Labels, generator: torch.Generator, margin: float = 0.2) -> Triplets:
     """A random positive; a random negative with d_ap < d_an < d_ap + margin, else any negative."""
     anchors, positive, negative, distances = _complete_rows(distances, labels)
     p = _draw(_uniform(positive), generator)
@@ -43,7 +43,7 @@ def semihard_triplets(
     return anchors, p, _draw(_uniform(_or_any(semihard, negative)), generator)
 
 
-def softhard_triplets(distances: Float[Tensor, "b b"], labels: Int[Tensor, " b"], generator: torch.Generator) -> Triplets:
+def softhard_triplets(distances: Distances, labels: Labels, generator: torch.Generator) -> Triplets:
     """A random positive farther than the nearest negative, a random negative nearer than the farthest positive; each else any."""
     anchors, positive, negative, distances = _complete_rows(distances, labels)
     nearest_negative = distances.masked_fill(~negative, float("inf")).amin(dim=1, keepdim=True)
@@ -53,16 +53,14 @@ def softhard_triplets(distances: Float[Tensor, "b b"], labels: Int[Tensor, " b"]
     return anchors, _draw(_uniform(hard_positive), generator), _draw(_uniform(hard_negative), generator)
 
 
-def distance_triplets(distances: Float[Tensor, "b b"], labels: Int[Tensor, " b"], generator: torch.Generator, *, dim: int) -> Triplets:
+def distance_triplets(distances: Distances, labels: Labels, generator: torch.Generator, *, dim: int) -> Triplets:
     """A random positive; the negative by the inverse density of distances on the sphere of the embeddings' dimension."""
     anchors, positive, negative, distances = _complete_rows(distances, labels)
     log_weights = log_inverse_density(distances, dim).masked_fill(~negative, float("-inf"))
     return anchors, _draw(_uniform(positive), generator), _draw(log_weights, generator)
 
 
-def regularised_triplets(
-    distances: Float[Tensor, "b b"], labels: Int[Tensor, " b"], generator: torch.Generator, *, dim: int, switch: float = 0.2
-) -> Triplets:
+def regularised_triplets(distances: Distances, labels: Labels, generator: torch.Generator, *, dim: int, switch: float = 0.2) -> Triplets:
     """Distance sampling; with probability `switch` the triplet is (a, a, p), so that a true positive is pushed away (R-Margin)."""
     anchors, positives, negatives = distance_triplets(distances, labels, generator, dim=dim)
     switched = torch.rand(len(anchors), generator=generator, device=anchors.device) < switch
@@ -97,9 +95,7 @@ class TripletSampler(nn.Module):
         self.step = 0
 
     @torch.no_grad()
-    def forward(
-        self, embeddings: Float[Tensor, "b d"], labels: Int[Tensor, " b"], ref_emb: None = None, ref_labels: None = None
-    ) -> Triplets:
+    def forward(self, embeddings: Float[Tensor, "b d"], labels: Labels, ref_emb: None = None, ref_labels: None = None) -> Triplets:
         if ref_emb is not None and ref_emb is not embeddings:
             raise InputError(f"ref_emb={tuple(ref_emb.shape)} is another set; '{self.sampling}' sampling draws inside the batch only")
         generator = torch.Generator(embeddings.device).manual_seed(seed_of(self.seed, self.step))

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from pytorch_metric_learning import losses
 from torch import Tensor, nn
 
-from obdsd.objectives.objective import Objective, check_sizes
+from obdsd.objectives.objective import Objective, check_sizes, seeded
 
 
 def soft_triple(num_classes: int, dim: int, seed: int = 0) -> Objective:
@@ -23,20 +23,10 @@ def soft_triple(num_classes: int, dim: int, seed: int = 0) -> Objective:
         seed: Seed of the centres.
     """
     check_sizes(num_classes, dim)
-
-    def initialise(centres: Tensor) -> None:
-        nn.init.kaiming_uniform_(centres, a=math.sqrt(5), generator=torch.Generator().manual_seed(seed))
-
+    initialise = seeded(nn.init.kaiming_uniform_, seed, a=math.sqrt(5))
+    spread = {"weight_regularizer": _Spread(centres=10), "weight_reg_weight": 0.2}
     loss = losses.SoftTripleLoss(
-        num_classes,
-        dim,
-        centers_per_class=10,
-        la=20,
-        gamma=0.1,
-        margin=0.01,
-        weight_init_func=initialise,
-        weight_regularizer=_Spread(centres=10),
-        weight_reg_weight=0.2,
+        num_classes, dim, centers_per_class=10, la=20, gamma=0.1, margin=0.01, weight_init_func=initialise, **spread
     )
     optimiser = {"lr": 1e-2, "eps": 1e-2}
     return Objective(loss, unit_rows=True, num_classes=num_classes, dim=dim, optimiser=optimiser, proxies=several_a_class)

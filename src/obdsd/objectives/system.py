@@ -30,7 +30,12 @@ class System(nn.Module):
         objective: The base loss.
         teacher: Whom it learns from beside the labels; None for the plain loss.
         distill: How it learns from the teacher.
+
+    Attributes:
+        teaches: Whether anything is taught without a teacher.
     """
+
+    teaches = False
 
     def __init__(self, model: Any, objective: nn.Module, teacher: Teacher | None = None, distill: SelfDistillation | None = None) -> None:
         super().__init__()
@@ -98,7 +103,7 @@ class System(nn.Module):
 
     def current_weight(self, progress: float) -> float:
         """λ times the ramp at this point of the training; 0 where nobody teaches."""
-        return self.distill.current_weight(progress) if self.teacher.teaches else 0.0
+        return self.distill.current_weight(progress) if self.teaches or self.teacher.teaches else 0.0
 
 
 def standard(model: Any, make_loss: Callable[[int], nn.Module], teacher: Teacher, distill: SelfDistillation) -> System:
