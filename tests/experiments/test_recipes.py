@@ -94,7 +94,7 @@ def tiny(tmp_path_factory):
             asked = Reproduction(table=name, scale="tiny", data="glyphs", seeds=1, out=out)
             reproduce(asked, show=False)
             done = records(out)
-            found[name] = {row.name: find(done, with_seed(options_of(row, "tiny", "glyphs"), 0)) for row in asked.rows}
+            found[name] = {row: find(done, with_seed(options_of(asked.rows[row], "tiny", "glyphs"), 0)) for row in asked.rows}
     for runs in found.values():
         for name, run in runs.items():
             folder = out / run["run"]

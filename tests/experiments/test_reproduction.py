@@ -13,7 +13,7 @@ from obdsd import cli
 from obdsd.errors import InputError
 from obdsd.experiments import reproduction
 from obdsd.experiments.recipes import TABLES
-from obdsd.experiments.reproduction import Reproduction, find, options_of, records, reproduce, settled
+from obdsd.experiments.reproduction import Reproduction, chooses_weight, find, options_of, records, reproduce, settled
 from obdsd.experiments.reproduction_tables import cells, header, lines_of, markdown, write
 from obdsd.presets import preset
 from tests.made_up import write_rows
@@ -38,7 +38,7 @@ def asked(quick, tmp_path_factory):
 
 
 def asked_rows(asked):
-    return [row.name for row in asked.rows]
+    return [*asked.rows]
 
 
 def test_every_run_is_a_line_with_its_options_and_scores(asked):
@@ -87,8 +87,7 @@ def test_a_line_that_was_cut_off_is_written_again(asked, tmp_path, monkeypatch):
 
 
 def test_the_weight_is_the_best_on_held_out_classes(asked):
-    row = next(row for row in asked.rows if row.name == "psd")
-    chosen = settled(asked, row, show=False)
+    chosen = settled(asked, asked.rows["psd"], show=False)
     found = {}
     for folder in (asked.out / "search").glob("ms+psd-*/weight-*"):
         results = [json.loads(file.read_text()) for file in folder.glob("*/result.json")]
@@ -129,7 +128,7 @@ def test_runs_on_data_that_changed_are_not_taken_for_done(asked, tmp_path):
 
 def test_rows_that_set_their_weight_and_heads_keep_it(asked):
     of_lambda = replace(asked, table="lambda")
-    assert settled(of_lambda, of_lambda.rows[1], show=False).weight == 100.0
+    assert settled(of_lambda, of_lambda.rows["lambda-100"], show=False).weight == 100.0
     heads = next(row for row in TABLES["obdp"].rows("cub200") if row.name == "s2sd-msd")
     options = settled(replace(asked, table="obdp"), heads, show=False)
     assert (options.weight, str(options.system)) == (50.0, "s2sd(widths=[128, 256, 384, 512])")
@@ -182,8 +181,7 @@ def test_files_that_other_tools_open(asked):
 
 
 def test_records_of_other_options_are_not_taken(asked):
-    done, row = records(asked.out), asked.rows[0]
-    options = options_of(row, "small", asked.data)
+    done, options = records(asked.out), options_of(asked.rows["ms"], "small", asked.data)
     assert find(done, options) is not None
     assert find(done, replace(options, lr=0.5)) is None
     older = [{**done[0], "options": {name: value for name, value in done[0]["options"].items() if name != "supervision"}}]
@@ -229,6 +227,6 @@ def test_one_row_from_the_command_line(capsys, tmp_path):
     assert [record["row"] for record in records(tmp_path / "out")] == ["psd"]
 
 
-def test_at_the_papers_scale_only_the_row_that_the_paper_searched_is_searched(tmp_path):
-    asked = Reproduction(table="elements", scale="paper", data="cub200:somewhere", seeds=1, out=tmp_path)
-    assert [row.name for row in asked.rows if reproduction.chooses_weight(asked, row)] == ["psd-constant"]
+def test_at_the_papers_scale_only_the_row_that_the_paper_searched_is_searched():
+    rows = TABLES["elements"].rows("cub200")
+    assert [row.name for row in rows if chooses_weight(row, "paper", options_of(row, "paper", "cub200:somewhere"))] == ["psd-constant"]
