@@ -1,7 +1,5 @@
 """The paper's numbers: counted, sampled by hand, and held against each other where the paper prints one twice."""
 
-import csv
-from collections import Counter
 from importlib.resources import files
 
 import pytest
@@ -42,6 +40,10 @@ def value(table: str, row: str, data: str, metric: str) -> float:
     return published(table)[row, data, metric].value
 
 
+def values(table: str, row: str) -> dict[tuple[str, str], float]:
+    return {key[1:]: number.value for key, number in published(table).items() if key[0] == row}
+
+
 @pytest.mark.parametrize("table", COUNTS)
 def test_every_row_and_every_number_is_there(table):
     numbers = published(table)
@@ -52,11 +54,9 @@ def test_every_row_and_every_number_is_there(table):
 
 
 def test_the_file_holds_these_tables_each_number_once():
-    text = files("obdsd.experiments").joinpath("published.csv").read_text("utf-8")
-    lines = list(csv.reader(text.splitlines()))
-    assert lines[0] == ["table", "row", "label", "venue", "architecture", "data", "metric", "value"]
-    assert Counter(line[0] for line in lines[1:]) == COUNTS
-    assert max(Counter((table, row, data, metric) for table, row, _, _, _, data, metric, _ in lines[1:]).values()) == 1
+    header, *lines = files("obdsd.experiments").joinpath("published.csv").read_text("utf-8").splitlines()
+    assert header == "table,row,label,venue,architecture,data,metric,value"
+    assert len(lines) == sum(COUNTS.values())
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,13 @@ def test_numbers_by_hand(table, row, data, metric, expected):
 
 
 def test_a_number_knows_where_it_was_printed():
-    anchor = published("sota", "proxy-anchor")
-    assert len(anchor) == 6  # no NMI
-    assert anchor["proxy-anchor", "sop", "recall@10"] == Published(
-        "sota", "proxy-anchor", "ProxyAnchor (PA)", "CVPR'20", "IBN/512+D", "sop", "recall@10", 90.8
-    )
-    ours = published("sota", "r50-128+d")["r50-128+d", "cub200", "nmi"]
+    sota = published("sota")
+    printed = ("sota", "proxy-anchor", "ProxyAnchor (PA)", "CVPR'20", "IBN/512+D", "sop", "recall@10", 90.8)
+    assert sota["proxy-anchor", "sop", "recall@10"] == Published(*printed)
+    assert len(values("sota", "proxy-anchor")) == 6  # no NMI
+    ours = sota["r50-128+d", "cub200", "nmi"]
     assert (ours.label, ours.venue, ours.architecture) == ("MS + OBD-SD (Ours)", "", "R50/128+D")
-    assert published("strong-baselines", "margin")["margin", "sop", "nmi"].label == "Margin (β=1.2)"
+    assert published("strong-baselines")["margin", "sop", "nmi"].label == "Margin (β=1.2)"
     assert {number.architecture for table in ROWS if table != "sota" for number in published(table).values()} == {"R50/128"}
 
 
@@ -106,9 +105,8 @@ ARROWS = {  # as printed beside the numbers of Table 1
 
 @pytest.mark.parametrize("loss", ARROWS)
 def test_the_printed_differences_are_the_differences(loss):
-    before, after = published("strong-baselines", loss), published("strong-baselines", f"{loss}+obd-sd")
-    differences = [b.value - a.value for a, b in zip(before.values(), after.values(), strict=True)]
-    assert differences == pytest.approx(ARROWS[loss], abs=1e-9)
+    before, after = values("strong-baselines", loss), values("strong-baselines", f"{loss}+obd-sd")
+    assert [after[key] - before[key] for key in before] == pytest.approx(ARROWS[loss], abs=1e-9)
 
 
 OFF = {  # where the printed improvement is not that of the printed values: what it should be
@@ -145,7 +143,7 @@ SAME = [  # (table, row) printed twice; the one with fewer digits second
 
 @pytest.mark.parametrize(("first", "second"), SAME)
 def test_what_is_printed_twice_agrees_to_the_printed_digits(first, second):
-    exact, rounded = ({key[1:]: number.value for key, number in published(*place).items()} for place in (first, second))
+    exact, rounded = values(*first), values(*second)
     both = exact.keys() & rounded.keys()
     assert len(both) >= 2
     assert all(abs(exact[key] - rounded[key]) <= 0.05 + 1e-9 for key in both)
@@ -156,15 +154,8 @@ def test_the_chosen_omegas_are_the_rows_of_table_1():
         assert value("omega", f"omega-{omega}", data, "recall@1") == value("strong-baselines", "ms+obd-sd", data, "recall@1")
 
 
-@pytest.mark.parametrize(
-    ("table", "row", "message"),
-    [
-        ("element", None, r"table='element' is not in the paper; did you mean elements\?"),
-        ("?", None, "table='.' is not in the paper; there are strong-baselines, sota, elements, .*, omega$"),
-        ("noise", "ms-0.5", r"row='ms-0.5' is not in the paper; did you mean ms-0.\d\?"),
-        ("manifolds", "?", "row='.' is not in the paper; there are global, batch$"),
-    ],
-)
-def test_what_the_paper_has_not_is_refused(table, row, message):
-    with pytest.raises(InputError, match=message):
-        published(table, row)
+def test_what_the_paper_has_not_is_refused():
+    with pytest.raises(InputError, match=r"table='element' is not in the paper; did you mean elements\?"):
+        published("element")
+    with pytest.raises(InputError, match=r"table='.' is not in the paper; there are strong-baselines, sota, elements, .*, omega$"):
+        published("?")
