@@ -1,11 +1,12 @@
-"""What else might help: targets, teachers and weights that the paper does not have, tried on held-out classes only."""
+"""What else might help: targets, teachers, weights and beginnings that the paper does not have, tried on held-out classes only."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from obdsd.presets import preset
-from study.plan import LINEAR, QUIET, TWO_LAYER, Change
+from study.parts import BEGINNINGS
+from study.plan import CUB, LETTERS, LINEAR, PROJECTED, QUIET, SEARCH_SEED, TWO_LAYER, Change
 from study.records import run_all
 from study.search import features, on_folds
 
@@ -13,6 +14,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "linear": {**QUIET, **LINEAR, "epochs": 40, "lr": 5e-4},
     "two-layer": {**QUIET, **TWO_LAYER, "epochs": 40, "lr": 1e-4},
 }
+BEGUN_ON = {"cub": (CUB, 5), "letters": (LETTERS, 40)}  # epochs at 5e-4: what the search chose for the plain loss with either beginning
 WEIGHTS = (100.0, 1000.0)
 FEATURES = {"teacher": "features", "ramp": "constant"}
 VARIANTS: dict[str, tuple[str, Change]] = {  # a preset, and what is changed of it
@@ -56,11 +58,21 @@ def weights_of(name: str) -> tuple[float, ...]:
 
 def run_variants(head: str = "linear", jobs: int = 1) -> None:
     """Train variants that the paper does not have, with two weights, on held-out classes."""
-    import study.parts  # noqa: F401  registers what the variants are made of
-
     plan, data = {}, features()
     for name, (start, changes) in VARIANTS.items():
         options = preset(start, data, **{**SETTINGS[head], **changes})
         for weight in weights_of(name):
             plan |= dict(on_folds(f"variants/{head}/{name}/weight={weight:g}", options.replace(weight=weight)))
+    run_all(plan, jobs)
+
+
+def run_beginnings(jobs: int = 1) -> None:
+    """Train heads that begin in different ways with the plain loss, on held-out classes."""
+    plan = {}
+    for data, (file, epochs) in BEGUN_ON.items():
+        options = preset("ms", features(file), **QUIET, **PROJECTED, epochs=epochs, lr=5e-4)
+        for name in BEGINNINGS:
+            begun = options.replace(system=f"beginning({name!r})")
+            for seed in (SEARCH_SEED, SEARCH_SEED + 1):
+                plan |= dict(on_folds(f"beginnings/{data}/{name}/seed-{seed}", begun, seed))
     run_all(plan, jobs)
