@@ -52,6 +52,7 @@ def published(table: str) -> dict[tuple[str, str, str], Published]:
 def _tables() -> dict[str, dict[tuple[str, str, str], Published]]:
     found: dict[str, dict[tuple[str, str, str], Published]] = {}
     for line in csv.DictReader(files("obdsd.experiments").joinpath("published.csv").read_text("utf-8").splitlines()):
-        number = Published(**{**line, "value": float(line["value"])})
+        value = float(line.pop("value"))
+        number = Published(**line, value=value)
         found.setdefault(number.table, {})[number.row, number.data, number.metric] = number
     return found

@@ -130,7 +130,8 @@ def measure_times(asked: Reproduction, rows: Sequence[Row], show: bool = True) -
     for row in rows:
         if row.against is not None and time_key(asked, row) not in known:
             tell(show, f"measuring the time of {row.name} beside {row.against}")
-            known[time_key(asked, row)] = round(relative_time(*_both(asked, row), TURNS[asked.scale]), 4)
+            own, other = _both(asked, row)
+            known[time_key(asked, row)] = round(relative_time(own, other, TURNS[asked.scale]), 4)
             write_json(asked.out / TIMES, known)
 
 
