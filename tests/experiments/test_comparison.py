@@ -113,15 +113,6 @@ def test_other_data_than_a_finished_runs_are_noticed(rows, finished, tmp_path):
         compare({"ms": rows["ms"].replace(data=str(data))}, SEEDS, out, show=False)
 
 
-def test_runs_of_another_version_are_refused(rows, finished, tmp_path):
-    out = copied(finished, tmp_path)
-    begun = out / "ms" / "seed-3" / "run.json"
-    begun.write_text(json.dumps({**json.loads(begun.read_text()), "format": 3}))
-    match = r"seed-3: is a run of another version of obdsd \(format 3, not \d+\); use that version, or train again"
-    with pytest.raises(InputError, match=match):
-        compare(rows, SEEDS, out, show=False)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
