@@ -47,16 +47,8 @@ def comparisons() -> Iterator[Comparison]:
     torch.testing.assert_close(cholesky(), diffusion.walked, rtol=0, atol=1e-5)
     name = f"GlobalDiffusion.fit, N = {CUB:,}, d = {DIM}, k = {NEIGHBOURS}, ω = {omega}"
     for peer, step, goal in ((inverse, "inverse(I-ωS) @ D", INVERSE_GOAL), (cholesky, "Cholesky for the d columns of Z", None)):
-        yield Comparison(
-            name=name,
-            ours=lambda: diffusion.fit(Z),
-            peer=peer,
-            peer_name=f"dense S on the same graph, then {step}",
-            goal=goal,
-            slow=True,
-            rounds=6,
-            threads=1,
-        )
+        peer_name, pace = f"dense S on the same graph, then {step}", {"slow": True, "rounds": 6, "threads": 1}
+        yield Comparison(name=name, ours=lambda: diffusion.fit(Z), peer=peer, peer_name=peer_name, goal=goal, **pace)
 
 
 class Counting(Graph):
