@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import obdsd
 from obdsd import cli
 from obdsd.errors import InputError
 from obdsd.experiments import reproduction
@@ -59,6 +60,7 @@ def test_every_run_is_a_line_with_its_options_and_scores(asked):
     assert [(record["options"]["seed"], record["row"]) for record in done] == [*itertools.product((0, 1), asked.rows)]
     for record in done:
         assert json.loads((asked.out / record["run"] / "result.json").read_text())["scores"] == record["scores"]
+        assert record["versions"]["obdsd"] == obdsd.__version__
         assert (record["reference"] is not None) == (record["options"]["seed"] == 0)  # the untrained features are scored once a row
 
 

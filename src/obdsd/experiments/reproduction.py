@@ -211,6 +211,6 @@ def find(done: Sequence[Mapping[str, Any]], options: TrainOptions) -> Mapping[st
 def _append(out: Path, name: str, options: TrainOptions) -> None:
     run = RunRecord.read(str(options.out))
     record: dict[str, Any] = {"row": name, "run": str(run.folder.relative_to(out)), "options": options.identity()}
-    record |= {key: getattr(run, key) for key in ("scores", "train", "validation", "per_class", "epoch", "chosen_by", "seconds", "data")}
-    record["reference"] = run.reference or None
+    kept = ("scores", "train", "validation", "per_class", "epoch", "chosen_by", "seconds", "versions", "data")
+    record |= {name: getattr(run, name) for name in kept} | {"reference": run.reference or None}
     append_line(out / RESULTS, record, "the same command goes on")
