@@ -19,6 +19,7 @@ from obdsd.method.targets import Targets
 from obdsd.method.teachers import TeacherBatch
 from obdsd.objectives import System
 from obdsd.objectives.system import Embed
+from study.variants import BEGINNINGS
 
 
 @dataclass(frozen=True)
@@ -152,22 +153,6 @@ class OldTeacher(System):
         self.ended += 1
         if self.ended % self.every == 0:
             super().end_epoch(reading)
-
-
-def _lengths(weights: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(weights, dim=1, keepdim=True)
-
-
-BEGINNINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # from random weights W and the projection P, both (dim, features)
-    "random": lambda W, P: W,
-    "random, a tenth as long": lambda W, P: W / 10,
-    "random, as long as the projection": lambda W, P: nn.functional.normalize(W, dim=1),
-    "random, orthonormal": lambda W, P: torch.linalg.qr(W.T).Q.T,
-    "random inside the main directions": lambda W, P: nn.functional.normalize(W[:, : len(P)] @ P, dim=1) * _lengths(W),
-    "random inside the main directions, orthonormal": lambda W, P: torch.linalg.qr(W[:, : len(P)]).Q @ P,
-    "projection, as long as random": lambda W, P: P * _lengths(W),
-    "projection": lambda W, P: P,
-}
 
 
 class Beginning(System):

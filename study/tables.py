@@ -14,11 +14,10 @@ from obdsd.experiments.reproduction_tables import markdown
 from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
 from study import contrasts, held_out, reading
-from study.parts import BEGINNINGS
 from study.plan import REGIMES, name_of, tried
 from study.records import RESULTS, ROOT, records
 from study.trials import TRIALS, name_of_trial
-from study.variants import BEGUN_ON, VARIANTS, WEIGHTS, weights_of
+from study.variants import BEGINNINGS, BEGUN_ON, VARIANTS, WEIGHTS, weights_of
 from study.walk import OMEGAS
 
 PAGES = tuple(ROOT / name for name in ("README.md", "docs/results.md", "docs/results-tables.md", "docs/reproduce.md"))

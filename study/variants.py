@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 from obdsd.presets import preset
-from study.parts import BEGINNINGS
 from study.plan import CUB, LETTERS, LINEAR, PROJECTED, QUIET, SEARCH_SEED, TWO_LAYER, Change
 from study.records import run_all
 from study.search import features, on_folds
@@ -51,6 +54,22 @@ VARIANTS: dict[str, tuple[str, Change]] = {  # a preset, and what is changed of 
 }
 
 
+def _lengths(weights: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(weights, dim=1, keepdim=True)
+
+
+BEGINNINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # from random weights W and the projection P, both (dim, features)
+    "random": lambda W, P: W,
+    "random, a tenth as long": lambda W, P: W / 10,
+    "random, as long as the projection": lambda W, P: nn.functional.normalize(W, dim=1),
+    "random, orthonormal": lambda W, P: torch.linalg.qr(W.T).Q.T,
+    "random inside the main directions": lambda W, P: nn.functional.normalize(W[:, : len(P)] @ P, dim=1) * _lengths(W),
+    "random inside the main directions, orthonormal": lambda W, P: torch.linalg.qr(W[:, : len(P)]).Q @ P,
+    "projection, as long as random": lambda W, P: P * _lengths(W),
+    "projection": lambda W, P: P,
+}
+
+
 def weights_of(name: str) -> tuple[float, ...]:
     """λ that a variant is tried with; the plain loss has none."""
     return WEIGHTS if name != "ms" else (0.0,)
@@ -58,6 +77,8 @@ def weights_of(name: str) -> tuple[float, ...]:
 
 def run_variants(head: str = "linear", jobs: int = 1) -> None:
     """Train variants that the paper does not have, with two weights, on held-out classes."""
+    import study.parts  # noqa: F401  registers what the variants are made of
+
     plan, data = {}, features()
     for name, (start, changes) in VARIANTS.items():
         options = preset(start, data, **{**SETTINGS[head], **changes})
@@ -68,6 +89,8 @@ def run_variants(head: str = "linear", jobs: int = 1) -> None:
 
 def run_beginnings(jobs: int = 1) -> None:
     """Train heads that begin in different ways with the plain loss, on held-out classes."""
+    import study.parts  # noqa: F401  registers the system
+
     plan = {}
     for data, (file, epochs) in BEGUN_ON.items():
         options = preset("ms", features(file), **QUIET, **PROJECTED, epochs=epochs, lr=5e-4)
