@@ -155,15 +155,8 @@ def values(case: Case) -> Entry:
     apart = {side: max(abs(ours[metric] - case.seen[side][metric]) for metric in METRICS) for side in ("peer", "peer, our neighbours")}
     nmi = {side: [case.seen[f"{side} nmi"][seed] for seed in SEEDS] for side in ("ours", "peer")}
     short = statistics.mean(nmi["peer"]) - statistics.mean(nmi["ours"])
-    return {
-        "case": case.name,
-        "ours": ours,
-        "difference": apart["peer"],
-        "difference_with_our_neighbours": apart["peer, our neighbours"],
-        "nmi": nmi,
-        "nmi_below_peer": short,
-        "nmi_verdict": "met" if short <= NMI_TOLERANCE else "missed",
-    }
+    entry = {"case": case.name, "ours": ours, "difference": apart["peer"], "difference_with_our_neighbours": apart["peer, our neighbours"]}
+    return {**entry, "nmi": nmi, "nmi_below_peer": short, "nmi_verdict": "met" if short <= NMI_TOLERANCE else "missed"}
 
 
 def growth(points: int) -> Entry:
@@ -208,9 +201,7 @@ def dominant(case: Case, measurements: list[Measurement], grown: list[Entry]) ->
 
 
 def report(tested: list[Case], grown: list[Entry], measurements: list[Measurement]) -> tuple[Entry, list[str]]:
-    entries = {"values": [values(case) for case in tested], "growth": grown, "everything": everything(tested[-1])}
-    entries["dominant"] = dominant(tested[-1], measurements, grown)
-    whole = entries["everything"]
+    found, whole, why = [values(case) for case in tested], everything(tested[-1]), dominant(tested[-1], measurements, grown)
     lines = [
         "",
         "*Total* is `evaluate(clusters=False)` against Recall@1, R-precision and MAP@R of the peer; ours adds recall at 2, 4 and 8, density"
@@ -218,12 +209,12 @@ def report(tested: list[Case], grown: list[Entry], measurements: list[Measuremen
         "",
         f"`evaluate` with clusters, {whole['case']}: {whole['mib']:.0f} MiB at its peak; goal < {whole['goal']}: {whole['verdict']}.",
         "",
-        entries["dominant"],
+        why,
         "",
         "| values | Recall@1 | R-precision | MAP@R | largest difference from the peer | given the same neighbours |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    for v in entries["values"]:
+    for v in found:
         cells = [f"{value:.6f}" for value in v["ours"].values()] + [f"{v['difference']:.1e}", f"{v['difference_with_our_neighbours']:.1e}"]
         lines.append(f"| {v['case']} | {' | '.join(cells)} |")
     lines += [
@@ -233,12 +224,12 @@ def report(tested: list[Case], grown: list[Entry], measurements: list[Measuremen
         f"| NMI, seeds {', '.join(map(str, SEEDS))} | ours | peer | mean below the peer | goal |",
         "|---|---|---|---:|---|",
     ]
-    for v in entries["values"]:
+    for v in found:
         ours, peer = (", ".join(f"{value:.4f}" for value in v["nmi"][side]) for side in ("ours", "peer"))
         lines.append(f"| {v['case']} | {ours} | {peer} | {v['nmi_below_peer']:.5f} | ≤ {NMI_TOLERANCE}: {v['nmi_verdict']} |")
     lines += ["", f"| points × {GROWTH_DIM}, no clusters | search, s | rest, s | peak, MiB |", "|---:|---:|---:|---:|"]
     lines += [f"| {row['points']:,} | {row['search_s']:.2f} | {row['rest_s']:.2f} | {row['mib']:.1f} |" for row in grown]
-    return entries, lines
+    return {"values": found, "growth": grown, "everything": whole, "dominant": why}, lines
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
-from benchmarks.harness import Comparison, Measurement, run, watched
+from benchmarks.harness import Comparison, Measurement, clustered_rows, run, watched
 from obdsd import GlobalDiffusion, diffuse
 from obdsd.method.graph import Graph, mutual_neighbours, normalised, solve_walk
 
@@ -20,15 +20,6 @@ SIZES = (1_500, 3_000, 6_000, 12_000, 24_000)
 OMEGA = {CUB: 0.3, SOP: 0.5}  # the paper's
 SECONDS_GOAL, MIB_GOAL = {CUB: 2.0, SOP: 60.0}, 1024.0
 INVERSE_GOAL = 5.0
-
-
-def training_rows(samples: int, per_class: int, seed: int = 0) -> torch.Tensor:
-    """Made-up unit rows of classes with spread, as in mid-training: centres in 16 directions, noise in all 128."""
-    generator = torch.Generator().manual_seed(seed)
-    directions = torch.randn(16, DIM, generator=generator)
-    centres = torch.randn(samples // per_class + 1, 16, generator=generator) @ directions / 4
-    rows = centres.repeat_interleave(per_class, dim=0)[:samples] + 0.8 * torch.randn(samples, DIM, generator=generator)
-    return torch.nn.functional.normalize(rows, dim=1)
 
 
 def dense_transition(Z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -42,7 +33,7 @@ def dense_transition(Z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def comparisons() -> Iterator[Comparison]:
-    Z, omega = training_rows(CUB, per_class=59), OMEGA[CUB]
+    Z, omega = clustered_rows(CUB, DIM, per_class=59), OMEGA[CUB]
     diffusion = GlobalDiffusion(omega, NEIGHBOURS)
 
     def inverse() -> torch.Tensor:
@@ -56,16 +47,8 @@ def comparisons() -> Iterator[Comparison]:
     torch.testing.assert_close(cholesky(), diffusion.walked, rtol=0, atol=1e-5)
     name = f"GlobalDiffusion.fit, N = {CUB:,}, d = {DIM}, k = {NEIGHBOURS}, ω = {omega}"
     for peer, step, goal in ((inverse, "inverse(I-ωS) @ D", INVERSE_GOAL), (cholesky, "Cholesky for the d columns of Z", None)):
-        yield Comparison(
-            name=name,
-            ours=lambda: diffusion.fit(Z),
-            peer=peer,
-            peer_name=f"dense S on the same graph, then {step}",
-            goal=goal,
-            slow=True,
-            rounds=6,
-            threads=1,
-        )
+        peer_name, pace = f"dense S on the same graph, then {step}", {"slow": True, "rounds": 6, "threads": 1}
+        yield Comparison(name=name, ours=lambda: diffusion.fit(Z), peer=peer, peer_name=peer_name, goal=goal, **pace)
 
 
 class Counting(Graph):
@@ -86,7 +69,7 @@ def iterations(S: Graph, Z: torch.Tensor, omega: float) -> int:
 
 def growth(samples: int, per_class: int, omega: float, threads: int) -> dict[str, Any]:
     """One fit in its three parts, with its peak of memory, and the iterations of the solve."""
-    Z = training_rows(samples, per_class)
+    Z = clustered_rows(samples, DIM, per_class)
     parts: dict[str, float] = {}
     kept: list[Graph] = []
 

@@ -26,7 +26,8 @@ def both_ways(loss: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], None
 
 def comparisons() -> Iterator[Comparison]:
     dot = distances.DotProductSimilarity(normalize_embeddings=False)
-    ms_loss = losses.MultiSimilarityLoss(alpha=2, beta=40, base=0.5, distance=dot, reducer=reducers.AvgNonZeroReducer())
+    mean, euclidean = reducers.AvgNonZeroReducer(), distances.LpDistance(normalize_embeddings=False)
+    ms_loss = losses.MultiSimilarityLoss(alpha=2, beta=40, base=0.5, distance=dot, reducer=mean)
     ms_miner = miners.MultiSimilarityMiner(0.1, distance=dot)
     ours = objectives.multi_similarity()
     multi_similarity = both_ways(lambda z: ours(z, LABELS))
@@ -37,14 +38,7 @@ def comparisons() -> Iterator[Comparison]:
         peer_name="MultiSimilarityMiner + MultiSimilarityLoss",
         goal=1.0,
     )
-    margin_loss = losses.MarginLoss(
-        margin=0.2,
-        beta=1.2,
-        learn_beta=True,
-        num_classes=BATCH // 2,
-        distance=distances.LpDistance(normalize_embeddings=False),
-        reducer=reducers.AvgNonZeroReducer(),
-    )
+    margin_loss = losses.MarginLoss(0.2, beta=1.2, learn_beta=True, num_classes=BATCH // 2, distance=euclidean, reducer=mean)
     distance_miner = miners.DistanceWeightedMiner()
     for sampling in ("distance", "regularised", "random", "semihard", "softhard"):
         objective = objectives.margin(BATCH // 2, sampling=sampling)

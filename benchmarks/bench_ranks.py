@@ -6,8 +6,6 @@ import json
 import os
 import socket
 import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,7 +15,7 @@ from lightning.fabric import Fabric
 from lightning.fabric.strategies.ddp import DDPStrategy
 from torch import multiprocessing
 
-from benchmarks.harness import RESULTS, clustered_rows, machine, median_interval
+from benchmarks.harness import clustered_rows, median_interval, seconds_of, write
 from obdsd import BatchDiffusion, SelfDistillation, objectives
 from obdsd.training.ranks import Ranks
 
@@ -34,26 +32,21 @@ def main() -> None:
         free.close()
         multiprocessing.spawn(_measure, (folder, port), PROCESSES)
         found = json.loads((Path(folder) / "found.json").read_text())
-    facts = machine()
+    about = (
+        f"; two processes of one thread, gloo over the loopback device, d = {DIM}. *Alone* is Multi-Similarity with OBD-SD, forwards and "
+        "backwards, on each process's own half of the batch; *together* the same on the whole batch, rows gathered with their gradient. "
+        "Medians of interleaved rounds, ratios paired."
+    )
     rows = [_row(entry) for entry in found["batches"]]
     lines = [
-        "# Two processes",
-        f"Made by `python -m benchmarks ranks`: {', '.join(f'{key} {value}' for key, value in facts.items())}; two processes of one "
-        f"thread, gloo over the loopback device, d = {DIM}. *Alone* is Multi-Similarity with OBD-SD, forwards and backwards, on each "
-        "process's own half of the batch; *together* the same on the whole batch, rows gathered with their gradient. Medians of "
-        "interleaved rounds, ratios paired.",
-        "",
         "| batch | alone, ms | together, ms | together / alone | of it the gather, ms |",
         "|---:|---:|---:|---|---:|",
         *(f"| {r['batch']} | {r['alone']:.2f} | {r['together']:.2f} | {r['ratio']} | {r['gather']:.2f} |" for r in rows),
         "",
         f"Averaging the gradients of {PARAMETERS:,} parameters: {found['average_ms']:.1f} ms.",
     ]
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "ranks.json").write_text(json.dumps({"machine": facts, **found}, indent=2) + "\n")
-    (RESULTS / "ranks.md").write_text("\n".join(lines) + "\n")
-    for line in lines[4:]:
-        print(line)
+    write("Two processes", "ranks", about, lines, found)
+    print("\n".join(lines))
 
 
 def _row(entry: dict[str, Any]) -> dict[str, Any]:
@@ -73,17 +66,17 @@ def _measure(rank: int, folder: str, port: int) -> None:
     found: dict[str, Any] = {"batches": [_batch(ranks, batch) for batch in BATCHES]}
     parameter = torch.nn.Parameter(torch.zeros(PARAMETERS))
     parameter.grad = torch.ones(PARAMETERS)
-    found["average_ms"] = 1e3 * statistics.median(_seconds(lambda: ranks.average_gradients([parameter])) for _ in range(ROUNDS))
+    found["average_ms"] = 1e3 * statistics.median(seconds_of(lambda: ranks.average_gradients([parameter])) for _ in range(ROUNDS))
     if rank == 0:
         (Path(folder) / "found.json").write_text(json.dumps(found))
 
 
 def _batch(ranks: Ranks, batch: int) -> dict[str, Any]:
     half = batch // PROCESSES
-    all_rows, all_labels = clustered_rows(batch, DIM), torch.arange(batch // 2).repeat(2)
+    all_labels = torch.arange(batch // 2).repeat(2)
     order = all_labels.argsort(stable=True)  # two of a class next to each other, as in a batch
     own = order[ranks.rank * half : (ranks.rank + 1) * half]
-    rows, labels = all_rows[own], all_labels[own]
+    rows, labels = clustered_rows(batch, DIM)[own], all_labels[own]
     objective, distill = objectives.multi_similarity(), SelfDistillation(100.0, targets=BatchDiffusion(0.3))
 
     def loss(z: torch.Tensor, y: torch.Tensor) -> None:
@@ -103,14 +96,8 @@ def _batch(ranks: Ranks, batch: int) -> dict[str, Any]:
     for _ in range(ROUNDS):
         for name, call in work.items():
             torch.distributed.barrier()
-            seconds[name].append(_seconds(call))
+            seconds[name].append(seconds_of(call))
     return {"batch": batch, "seconds": seconds}
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import RESULTS, Comparison, Measurement, machine, measure
+from benchmarks.harness import Comparison, Measurement, measure, write
 from obdsd.experiments.timing import Pace
 from obdsd.presets import preset
 
@@ -34,30 +34,19 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         settings = {"a head on features": (_rows(Path(folder)), HEAD), "a whole network, 32 px": ("glyphs", NETWORK)}
         found = {name: _measured(data, common) for name, (data, common) in settings.items()}
-    facts = machine()
-    lines = [
-        "# What a step costs",
-        f"Made by `python -m benchmarks systems`: {', '.join(f'{key} {value}' for key, value in facts.items())}. A step of each system and "
-        "one of Multi-Similarity alone take turns, batch 112; *relative* is the median of the paired ratios with its 95 % interval. *A "
-        "head on features*: 1,280 → 512 → 128, where the walk weighs most. *A whole network*: EfficientNet-Lite0, where the teacher's "
-        "forward pass does. Born again pays the first generation on top (+1); the global manifold its walk, spread over the steps of "
-        "an epoch.",
-        "",
-    ]
+    about = (
+        ". A step of each system and one of Multi-Similarity alone take turns, batch 112; *relative* is the median of the paired ratios "
+        "with its 95 % interval. *A head on features*: 1,280 → 512 → 128, where the walk weighs most. *A whole network*: "
+        "EfficientNet-Lite0, where the teacher's forward pass does. Born again pays the first generation on top (+1); the global manifold "
+        "its walk, spread over the steps of an epoch."
+    )
+    lines: list[str] = []
     for name, rows in found.items():
-        lines += [
-            f"## {name.capitalize()}",
-            f"Multi-Similarity alone: {rows[0].ours_ms:.1f} ms.",
-            "",
-            "| system | step, ms | relative |",
-            "|---|---:|---|",
-        ]
+        lines += [f"## {name.capitalize()}", f"Multi-Similarity alone: {rows[0].ours_ms:.1f} ms.", ""]
+        lines += ["| system | step, ms | relative |", "|---|---:|---|"]
         lines += [f"| {row.name} | {row.peer_ms:.1f} | {row.faster:.2f} {row.spread} |" for row in rows] + [""]
-    RESULTS.mkdir(exist_ok=True)
-    record = {name: [vars(row) for row in rows] for name, rows in found.items()}
-    (RESULTS / "systems.json").write_text(json.dumps({"machine": facts, **record}, indent=2) + "\n")
-    (RESULTS / "systems.md").write_text("\n".join(lines).rstrip() + "\n")
-    print("\n".join(lines[3:]))
+    write("What a step costs", "systems", about, lines, {name: [vars(row) for row in rows] for name, rows in found.items()})
+    print("\n".join(lines))
 
 
 def _rows(folder: Path) -> str:
@@ -88,6 +77,4 @@ def _pace(data: str, name: str, changes: dict[str, Any]) -> Pace:
 def _with(row: Measurement, milliseconds: float) -> Measurement:
     """The same with so much more on every step."""
     more = milliseconds / row.ours_ms
-    return Measurement(
-        **{**vars(row), "peer_ms": row.peer_ms + milliseconds, "faster": row.faster + more, "low": row.low + more, "high": row.high + more}
-    )
+    return replace(row, peer_ms=row.peer_ms + milliseconds, faster=row.faster + more, low=row.low + more, high=row.high + more)

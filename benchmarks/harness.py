@@ -9,6 +9,7 @@ import ctypes
 import datetime
 import gc
 import json
+import math
 import os
 import platform
 import statistics
@@ -96,7 +97,7 @@ def measure(comparison: Comparison) -> Measurement:
     sides = {"ours": comparison.ours, "peer": comparison.peer}
     repeats = dict.fromkeys(sides, 1)
     if not comparison.slow:
-        repeats = {side: max(1, round(SAMPLE_SECONDS / _seconds(call, 1, warm=True))) for side, call in sides.items()}
+        repeats = {side: max(1, round(SAMPLE_SECONDS / seconds_of(call, warm=True))) for side, call in sides.items()}
     times: dict[str, list[float]] = {side: [] for side in sides}
     peaks: dict[str, list[float | None]] = {side: [] for side in sides}
     start = time.perf_counter()
@@ -108,7 +109,7 @@ def measure(comparison: Comparison) -> Measurement:
                 times[side].append(seconds)
                 peaks[side].append(peak)
             else:
-                times[side].append(_seconds(sides[side], repeats[side]))
+                times[side].append(seconds_of(sides[side], repeats[side]))
     ratios = [peer / ours for ours, peer in zip(times["ours"], times["peer"], strict=True)]
     low, high = median_interval(ratios)
     return Measurement(
@@ -132,7 +133,7 @@ def _median(peaks: list[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _seconds(call: Callable[[], object], repeats: int, warm: bool = False) -> float:
+def seconds_of(call: Callable[[], object], repeats: int = 1, warm: bool = False) -> float:
     if warm:
         call()
     start = time.perf_counter()
@@ -169,8 +170,8 @@ def watched(call: Callable[[], object]) -> tuple[float, float | None]:
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
         before = _status_kib("VmRSS")
     except (OSError, AttributeError):
-        return _seconds(call, 1), None
-    seconds = _seconds(call, 1)
+        return seconds_of(call), None
+    seconds = seconds_of(call)
     return seconds, (_status_kib("VmHWM") - before) / 1024
 
 
@@ -213,22 +214,26 @@ def run(title: str, name: str, comparisons: Iterable[Comparison], more: More = l
                 peaks = {"ours_mib": peak_mib(comparison.ours), "peer_mib": peak_mib(comparison.peer)}
             measurements[place] = replace(measurements[place], **peaks)
     entries, lines = more(measurements)
-    facts = machine()
-    RESULTS.mkdir(exist_ok=True)
     rows = [{**asdict(m), "verdict": m.verdict, "memory_verdict": m.memory_verdict} for m in measurements]
-    (RESULTS / f"{name}.json").write_text(json.dumps({"title": title, "machine": facts, "measurements": rows, **entries}, indent=2) + "\n")
-    (RESULTS / f"{name}.md").write_text(markdown(title, name, facts, measurements) + "".join(f"{line}\n" for line in lines))
+    few = ", or (low to high) the mere range where fewer than 6 rounds give none" if any(m.rounds < 6 for m in measurements) else ""
+    about = (
+        f". *Faster* is the median over interleaved rounds of peer time / our time, with its 95 % interval{few}; memory is the peak above "
+        "the level before."
+    )
+    write(title, name, about, [*table(measurements), *lines], {"measurements": rows, **entries})
 
 
-def markdown(title: str, name: str, facts: dict[str, object], measurements: list[Measurement]) -> str:
+def write(title: str, name: str, about: str, lines: list[str], entries: dict[str, object]) -> None:
+    """`results/<name>.json`: the machine and the entries; and `.md`: title, how it was made, and the lines."""
+    facts = machine()
+    made = f"Made by `python -m benchmarks {name}`: {', '.join(f'{key} {value}' for key, value in facts.items())}{about}"
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps({"title": title, "machine": facts, **entries}, indent=2) + "\n")
+    (RESULTS / f"{name}.md").write_text("\n".join([f"# {title}", made, "", *lines]).rstrip() + "\n")
+
+
+def table(measurements: list[Measurement]) -> list[str]:
     lines = [
-        f"# {title}",
-        f"Made by `python -m benchmarks {name}`: "
-        + ", ".join(f"{key} {value}" for key, value in facts.items())
-        + ". *Faster* is the median over interleaved rounds of peer time / our time, with its 95 % interval"
-        + (", or (low to high) the mere range where fewer than 6 rounds give none" if any(m.rounds < 6 for m in measurements) else "")
-        + "; memory is the peak above the level before.",
-        "",
         "| what | ours, ms | peer | peer, ms | faster | goal | ours, MiB | peer, MiB |",
         "|---|---:|---|---:|---|---|---:|---:|",
     ]
@@ -239,15 +244,16 @@ def markdown(title: str, name: str, facts: dict[str, object], measurements: list
         faster = f"{m.faster:.2f} {m.spread}, n = {m.rounds}"
         cells = (m.name, f"{m.ours_ms:.3f}", m.peer_name, f"{m.peer_ms:.3f}", faster, "; ".join(goals), *memory)
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
-def clustered_rows(batch: int, dim: int = 128, seed: int = 0) -> torch.Tensor:
-    """Unit rows of batch/2 classes × 2 as in mid-training: positives near cosine 0.6, some negatives as near (Recall@1 0.96 at 112).
+def clustered_rows(samples: int, dim: int = 128, per_class: int = 2, seed: int = 0) -> torch.Tensor:
+    """Unit rows of classes in turn, as in mid-training: positives near cosine 0.6, some negatives as near (Recall@1 0.96 at 112).
 
     Class centres lie in 16 directions: in all 128, no negative would come near, no pair be mined, and a loss have nothing to do.
     """
     generator = torch.Generator().manual_seed(seed)
     directions = torch.randn(16, dim, generator=generator)
-    centres = (torch.randn(batch // 2, 16, generator=generator) @ directions / 4).repeat(2, 1)
-    return torch.nn.functional.normalize(centres + 0.8 * torch.randn(batch, dim, generator=generator), dim=1)
+    centres = torch.randn(math.ceil(samples / per_class), 16, generator=generator) @ directions / 4
+    rows = centres.repeat(per_class, 1)[:samples] + 0.8 * torch.randn(samples, dim, generator=generator)
+    return torch.nn.functional.normalize(rows, dim=1)

@@ -52,23 +52,16 @@ def read_test_half(data: Path, resize: int) -> tuple[torch.Tensor, np.ndarray]:
     files = [(path, label) for label, folder in enumerate(classes) for path in sorted(folder.glob("*.jpg"))]
     crop = v2.Compose([v2.Resize(resize, v2.InterpolationMode.BILINEAR, antialias=True), v2.CenterCrop(SIZE), v2.PILToTensor()])
     images = []
-    for done, (path, _) in enumerate(files, start=1):
+    for path, _ in files:
         with Image.open(path) as image:
             images.append(crop(image.convert("RGB")))
-        if done % 1000 == 0 or done == len(files):
-            print(f"read {done}/{len(files)}", flush=True)
     return torch.stack(images), np.array([label for _, label in files])
 
 
 @torch.inference_mode()
 def embed(embedder: Embedder, pixels: torch.Tensor, preprocessing: Preprocessing) -> np.ndarray:
     mean, std = (torch.tensor(values)[:, None, None] for values in (preprocessing.mean, preprocessing.std))
-    rows = []
-    for number, batch in enumerate(pixels.split(BATCH)):
-        rows.append(embedder((batch * (preprocessing.range / 255) - mean) / std))
-        if number % 20 == 0:
-            print(f"  embedded {number * BATCH}/{len(pixels)}", flush=True)
-    return torch.cat(rows).numpy()
+    return torch.cat([embedder((batch * (preprocessing.range / 255) - mean) / std) for batch in pixels.split(BATCH)]).numpy()
 
 
 if __name__ == "__main__":

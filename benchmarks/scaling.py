@@ -5,6 +5,8 @@ python -m benchmarks.scaling
 
 from __future__ import annotations
 
+from scipy.optimize import brentq
+
 PER_GPU, DIM, PARAMETERS = 112, 128, 25_600_000  # a batch of the paper on every GPU; ResNet50
 FLOPS = 10e12  # float32 operations a second that a Cholesky factorisation reaches
 BANDWIDTH = 50e9  # bytes a second into each GPU
@@ -36,11 +38,7 @@ def solve_bytes(batch: float) -> float:
 
 def border() -> int:
     """The batch at which the solve takes its share of the network's time."""
-    low, high = 1.0, 1e6
-    while high - low > 1:
-        middle = (low + high) / 2
-        low, high = (middle, high) if solve_seconds(middle) < SHARE * NETWORK_SECONDS else (low, middle)
-    return round(low)
+    return round(brentq(lambda batch: solve_seconds(batch) - SHARE * NETWORK_SECONDS, 1, 1e6))
 
 
 def table() -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from obdsd import cli
 from obdsd.models import Embedder
-from study import beginnings, records, search, tables, testing, trials, variants, walk
+from study import records, search, tables, testing, trials, variants, walk
 from study.plan import CUB, LETTERS, REGIMES, ROWS
 
 
@@ -39,7 +39,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "walk": walk.write_shares,
     "trials": trials.run_trials,
     "variants": variants.run_variants,
-    "beginnings": beginnings.run_beginnings,
+    "beginnings": variants.run_beginnings,
     "curves": search.curves,
     "tables": tables.write_all,
     "forget": records.forget,

@@ -19,7 +19,7 @@ from obdsd.method.targets import Targets
 from obdsd.method.teachers import TeacherBatch
 from obdsd.objectives import System
 from obdsd.objectives.system import Embed
-from study.beginnings import BEGINNINGS
+from study.variants import BEGINNINGS
 
 
 @dataclass(frozen=True)

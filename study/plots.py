@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import matplotlib
@@ -13,12 +13,10 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from study.held_out import all_carried_gains
+from study.held_out import carried_gains
 from study.plan import CURVES, CURVES_REGIME, TITLES, curve_points, name_of
 from study.reading import chosen_of, of_folds, recall, results_of
 from study.records import ROOT, Record, records
-
-Reading = Callable[[Mapping[str, Any]], float | None]  # of a point of a curve; None where it was not measured
 
 IMAGES = ROOT / "docs" / "images"
 STYLE: dict[str, tuple[str, str]] = {  # Okabe and Ito's colours, told apart by everyone; markers for print
@@ -75,7 +73,7 @@ def _curve(axis: str, row: str, runs: Mapping[str, Record]) -> dict[float, float
 def draw_carried() -> None:
     """Gains over the plain loss, held-out against test classes: a point for each row of each regime, and an enlarged part."""
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.8))
-    regimes = {regime: np.array(list(gains.values())) for regime, gains in all_carried_gains().items()}
+    regimes = {regime: np.array(list(gains.values())) for regime, gains in carried_gains().items()}
     for (regime, gains), (colour, marker) in zip(regimes.items(), STYLE.values(), strict=False):
         for panel in axes:
             panel.scatter(*gains.T, color=colour, marker=marker, label=TITLES[regime], alpha=0.8)
@@ -93,19 +91,18 @@ def draw_carried() -> None:
 def draw_training(regime: str) -> None:
     """Over the epochs: Recall@1 on held-out classes; for the test runs the training set's geometry and the distillation's readings."""
     tested = {row: list(seeds.values()) for row, seeds in results_of(regime).items()}
-    panels: list[tuple[str, Mapping[str, list[Record]], Reading]] = [
-        ("Recall@1, held-out classes", chosen_search(regime), lambda point: point.get("validation", {}).get("recall@1")),
-        (APART, tested, lambda point: point.get("train", {}).get("inter")),
-        ("density", tested, lambda point: point.get("train", {}).get("density")),
-        ("spectral decay", tested, lambda point: point.get("train", {}).get("spectral-decay")),
-        ("entropy of the targets / log b", tested, lambda point: point.get("distillation", {}).get("entropy")),
-        ("distillation's share of the gradient", tested, lambda point: point.get("distillation", {}).get("gradient_share")),
+    panels: list[tuple[str, Mapping[str, list[Record]], str, str]] = [  # title, runs, where their curves have the values
+        ("Recall@1, held-out classes", chosen_search(regime), "validation", "recall@1"),
+        (APART, tested, "train", "inter"),
+        ("density", tested, "train", "density"),
+        ("spectral decay", tested, "train", "spectral-decay"),
+        ("entropy of the targets / log b", tested, "distillation", "entropy"),
+        ("distillation's share of the gradient", tested, "distillation", "gradient_share"),
     ]
     figure, axes = plt.subplots(2, 3, figsize=(13, 7.5))
-    for panel, (title, runs, reading) in zip(axes.flat, panels, strict=True):
-        for row in STYLE:
-            if row in runs:
-                _draw_line(panel, row, runs[row], reading)
+    for panel, (title, runs, group, name) in zip(axes.flat, panels, strict=True):
+        for row in (row for row in STYLE if row in runs):
+            _draw_line(panel, row, runs[row], group, name)
         panel.set_yscale("log" if title == APART else "linear")
         panel.set_title(title, fontsize=10)
         panel.set_xlabel("epoch")
@@ -121,12 +118,12 @@ def chosen_search(regime: str) -> dict[str, list[Record]]:
     return {row: of_folds(runs, f"{row}/{name_of(entry['settings'])}") for row, entry in chosen_of(regime).items()}
 
 
-def _draw_line(panel: Axes, row: str, runs: list[Record], reading: Reading) -> None:
+def _draw_line(panel: Axes, row: str, runs: list[Record], group: str, name: str) -> None:
     """The mean over runs, at the epochs where all of them have a value."""
     values: dict[int, list[float]] = {}
     for record in runs:
         for point in record["curve"]:
-            if (value := reading(point)) is not None:
+            if (value := point.get(group, {}).get(name)) is not None:
                 values.setdefault(point["epoch"] + 1, []).append(value)
     shared = sorted(epoch for epoch, found in values.items() if len(found) == len(runs))
     if shared:

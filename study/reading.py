@@ -10,11 +10,13 @@ import numpy as np
 
 from obdsd.experiments.comparison import differences_by_class
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
+from obdsd.experiments.tables import ends
 from study.plan import FOLDS, NOISE, REGIMES, ROWS, TITLES, WALKS, control_of
 from study.records import RESULTS, Record, records
 
 Seeds = Mapping[int, Record]
 Results = dict[str, Seeds]  # row → seed → record
+Rows = Iterator[list[str]]  # of a table; the first is its header
 
 SCORES: dict[str, Callable[[Record], float]] = {
     **{f"R@{k}": (lambda record, k=k: 100 * recall(record, k)) for k in (1, 2, 4, 8)},
@@ -133,18 +135,13 @@ def over_seeds(ours: Seeds, baseline: Seeds) -> Interval:
     return t_interval(np.array([recall(ours[seed]) - recall(baseline[seed]) for seed in ours if seed in baseline]))
 
 
-def over_classes(ours: Seeds, baseline: Seeds) -> Interval:
-    """Gain in Recall@1, paired by seed: bootstrap over the test classes."""
-    pairs = [(ours[seed]["per_class"], baseline[seed]["per_class"]) for seed in ours if seed in baseline]
-    return class_interval(*differences_by_class(*zip(*pairs, strict=True)))
-
-
 def difference_cells(ours: Seeds, baseline: Seeds) -> list[str]:
-    """Gain in Recall@1 and its two intervals; empty if the rows share no seed."""
-    if ours is baseline or not ours.keys() & baseline.keys():
+    """Gain in Recall@1, paired by seed, with its intervals over seeds and over test classes; empty if the rows share no seed."""
+    pairs = [(ours[seed]["per_class"], baseline[seed]["per_class"]) for seed in ours if seed in baseline]
+    if ours is baseline or not pairs:
         return ["", "", ""]
     gain = over_seeds(ours, baseline)
-    return [f"{100 * gain.mean:+.2f}", ends_of(gain), ends_of(over_classes(ours, baseline))]
+    return [f"{100 * gain.mean:+.2f}", ends(gain), ends(class_interval(*differences_by_class(*zip(*pairs, strict=True))))]
 
 
 def gains_of(results: Results, row: str, other: str, score: str = "R@1") -> list[float]:
@@ -159,7 +156,7 @@ def gain_of(results: Results, row: str, other: str, score: str = "R@1") -> str:
     if not gains:
         return ""
     interval = t_interval(np.array(gains) / 100)
-    return f"{100 * interval.mean:+.2f} ({ends_of(interval)})"
+    return f"{100 * interval.mean:+.2f} ({ends(interval)})"
 
 
 def relative_gain(ours: Seeds, baseline: Seeds) -> float:
@@ -167,10 +164,6 @@ def relative_gain(ours: Seeds, baseline: Seeds) -> float:
     shared = ours.keys() & baseline.keys()
     own, other = ({seed: seeds[seed] for seed in seeds if seed in shared} for seeds in (ours, baseline))
     return mean_score(own) / mean_score(other) - 1
-
-
-def ends_of(interval: Interval) -> str:
-    return "" if np.isnan(interval.low) else f"{100 * interval.low:+.2f} to {100 * interval.high:+.2f}"
 
 
 def verdict(results: Results) -> str:

@@ -46,16 +46,11 @@ def find(name: str) -> Record | None:
     return _runs(regime).get(run)
 
 
-def add(name: str, record: Record) -> None:
-    """Add a record, or replace the one of this name."""
-    _change(name, record)
-
-
 def forget(name: str) -> None:
     """Remove the record of a run, so that the run can be repeated."""
     if find(name) is None:
         raise SystemExit(f"there is no record of {name}")
-    _change(name, None)
+    add(name, None)
 
 
 def _runs(regime: str) -> dict[str, Record]:
@@ -71,8 +66,8 @@ def _runs(regime: str) -> dict[str, Record]:
     return _cache[file][1]
 
 
-def _change(name: str, record: Record | None) -> None:
-    """Write a regime's file anew with this record, or without it. Other processes wait meanwhile, so that none loses a record."""
+def add(name: str, record: Record | None) -> None:
+    """Write a regime's file anew with this record, or without one. Other processes wait meanwhile, so that none loses a record."""
     regime, _, run = name.partition("/")
     SCRATCH.mkdir(parents=True, exist_ok=True)
     with FileLock(SCRATCH / f"{regime}.lock"):
@@ -86,9 +81,6 @@ def run_all(plan: Mapping[str, TrainOptions], jobs: int) -> None:
     """Train every run of the plan that has no record yet, by name."""
     due = {(name,): options.replace(out=str(SCRATCH / name)) for name, options in plan.items() if not recorded(name, options)}
     carry_out(due, jobs, True, lambda key: keep(key[0], due[key]))
-    for (name,), options in due.items():  # finished earlier, but stopped before its record was written
-        if find(name) is None:
-            keep(name, options)
 
 
 def keep(name: str, options: TrainOptions) -> None:

@@ -8,21 +8,7 @@ import numpy as np
 
 from obdsd.files import write_json
 from obdsd.options import TrainOptions
-from study.plan import (
-    CUB,
-    CURVES,
-    CURVES_REGIME,
-    FOLDS,
-    REGIMES,
-    ROWS,
-    SEARCH_SEED,
-    Change,
-    beginning,
-    curve_points,
-    name_of,
-    options_of,
-    turn_of,
-)
+from study import plan
 from study.reading import chosen_of, recall
 from study.records import RESULTS, SCRATCH, recorded, records, run_all
 
@@ -31,33 +17,33 @@ BEHIND = 0.03  # a setting that is so much behind in Recall@1 on the first fold 
 
 def data_of(regime: str) -> str:
     """What the regime is trained on, as the option `data` wants it."""
-    data = REGIMES[regime].data
+    data = plan.REGIMES[regime].data
     return data if data == "glyphs" else features(data)
 
 
-def features(name: str = CUB) -> str:
+def features(name: str = plan.CUB) -> str:
     """A file of frozen features."""
     if not (SCRATCH / name).exists():
         raise SystemExit(f"{SCRATCH / name} does not exist; make it with `python -m study features --cub FOLDER`")
     return os.path.relpath(SCRATCH / name)
 
 
-def search(regime: str, rows: tuple[str, ...] = tuple(ROWS), jobs: int = 1) -> None:
+def search(regime: str, rows: tuple[str, ...] = tuple(plan.ROWS), jobs: int = 1) -> None:
     """Search the settings of each row on two folds of the training classes."""
     while due := {name: options for row in rows for name, options in descend(regime, row)[1].items()}:
         run_all(due, jobs)
 
 
-def descend(regime: str, row: str) -> tuple[Change, dict[str, TrainOptions]]:
+def descend(regime: str, row: str) -> tuple[plan.Change, dict[str, TrainOptions]]:
     """The best point so far of a row's search, and the runs that the present turn still needs.
 
     A turn keeps its best point. It goes fold by fold; points that are far behind on the first fold are given up."""
-    plan, data = REGIMES[regime], data_of(regime)
-    point = beginning(plan, row)
-    for changes in plan.turns:
-        points = turn_of(point, changes, row)
-        for folds in range(1, len(FOLDS) + 1):
-            runs = dict(on_folds(_named(regime, row, each), options_of(plan, row, data, each))[folds - 1] for each in points)
+    own, data = plan.REGIMES[regime], data_of(regime)
+    point = plan.beginning(own, row)
+    for changes in own.turns:
+        points = plan.turn_of(point, changes, row)
+        for folds in range(1, len(plan.FOLDS) + 1):
+            runs = dict(on_folds(_named(regime, row, each), plan.options_of(own, row, data, each))[folds - 1] for each in points)
             due = {name: options for name, options in runs.items() if not recorded(name, options)}
             if due:
                 return point, due
@@ -67,16 +53,16 @@ def descend(regime: str, row: str) -> tuple[Change, dict[str, TrainOptions]]:
     return point, {}
 
 
-def on_folds(name: str, options: TrainOptions, seed: int = SEARCH_SEED) -> list[tuple[str, TrainOptions]]:
+def on_folds(name: str, options: TrainOptions, seed: int = plan.SEARCH_SEED) -> list[tuple[str, TrainOptions]]:
     """Name and options of a run for each fold of the training classes."""
-    return [(f"{name}/fold-{i}", options.replace(seed=seed, score="validation", val_fold=fold)) for i, fold in enumerate(FOLDS)]
+    return [(f"{name}/fold-{i}", options.replace(seed=seed, score="validation", val_fold=fold)) for i, fold in enumerate(plan.FOLDS)]
 
 
-def _named(regime: str, row: str, point: Change) -> str:
-    return f"{regime}/search/{row}/{name_of(point)}"
+def _named(regime: str, row: str, point: plan.Change) -> str:
+    return f"{regime}/search/{row}/{plan.name_of(point)}"
 
 
-def _validation(regime: str, row: str, point: Change, folds: int = len(FOLDS)) -> float:
+def _validation(regime: str, row: str, point: plan.Change, folds: int = len(plan.FOLDS)) -> float:
     """Recall@1 on held-out classes, mean of the first folds."""
     runs = records(_named(regime, row, point))
     return float(np.mean([recall(runs[f"fold-{fold}"]) for fold in range(folds)]))
@@ -85,18 +71,18 @@ def _validation(regime: str, row: str, point: Change, folds: int = len(FOLDS)) -
 def settle(regime: str) -> None:
     """Write the settings that the search chose. Commit them before the test. Rows with an unfinished search keep theirs."""
     before, chosen = chosen_of(regime), {}
-    for row in ROWS:
+    for row in plan.ROWS:
         point, due = descend(regime, row)
         if not due:
             chosen[row] = {"validation": round(_validation(regime, row, point), 6), "settings": point}
         elif row in before:
             chosen[row] = before[row]
         if row in chosen:
-            print(f"{100 * chosen[row]['validation']:6.2f} %  {row:16} {name_of(chosen[row]['settings'])}")
+            print(f"{100 * chosen[row]['validation']:6.2f} %  {row:16} {plan.name_of(chosen[row]['settings'])}")
     write_json(RESULTS / regime / "chosen.json", chosen)
 
 
-def chosen_point(regime: str, row: str) -> Change:
+def chosen_point(regime: str, row: str) -> plan.Change:
     chosen = chosen_of(regime)
     if row not in chosen:
         raise SystemExit(f"results/{regime}/chosen.json has no settings for {row}; search and settle first")
@@ -105,14 +91,14 @@ def chosen_point(regime: str, row: str) -> Change:
 
 def chosen_options(regime: str, row: str) -> TrainOptions:
     """How a row is trained on the test classes."""
-    return options_of(REGIMES[regime], row, data_of(regime), chosen_point(regime, row))
+    return plan.options_of(plan.REGIMES[regime], row, data_of(regime), chosen_point(regime, row))
 
 
 def curves(jobs: int = 1) -> None:
     """Train the points of Recall@1 over λ and over ω, on held-out classes, that the search has not tried."""
-    plan = {}
-    for axis in CURVES:
-        for (row, _), point in curve_points(axis).items():
-            options = options_of(REGIMES[CURVES_REGIME], row, features(), point)
-            plan |= dict(on_folds(_named(CURVES_REGIME, row, point), options))
-    run_all(plan, jobs)
+    due = {}
+    for axis in plan.CURVES:
+        for (row, _), point in plan.curve_points(axis).items():
+            options = plan.options_of(plan.REGIMES[plan.CURVES_REGIME], row, features(), point)
+            due |= dict(on_folds(_named(plan.CURVES_REGIME, row, point), options))
+    run_all(due, jobs)

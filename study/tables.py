@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,26 +13,11 @@ from obdsd.experiments.reproduction import Reproduction
 from obdsd.experiments.reproduction_tables import markdown
 from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
-from study import contrasts, held_out
-from study.beginnings import BEGINNINGS, DATA
+from study import contrasts, held_out, reading
 from study.plan import REGIMES, name_of, tried
-from study.reading import (
-    GEOMETRY,
-    SCORES,
-    by_seed,
-    by_wrong_labels,
-    chosen_of,
-    difference_cells,
-    mean_score,
-    of_folds,
-    relative_gain,
-    results_of,
-    times_of,
-    untrained_of,
-)
 from study.records import RESULTS, ROOT, records
 from study.trials import TRIALS, name_of_trial
-from study.variants import VARIANTS, WEIGHTS, weights_of
+from study.variants import BEGINNINGS, BEGUN_ON, VARIANTS, WEIGHTS, weights_of
 from study.walk import OMEGAS
 
 PAGES = tuple(ROOT / name for name in ("README.md", "docs/results.md", "docs/results-tables.md", "docs/reproduce.md"))
@@ -56,92 +43,85 @@ def filled(text: str) -> str:
 
 def _block(name: str) -> str:
     kind, _, of = name.partition(":")
-    return f"<!-- table {name} -->\n{TABLES[kind](of)}\n<!-- end -->"
+    table = TABLES[kind](of)
+    return f"<!-- table {name} -->\n{table if isinstance(table, str) else markdown_table([*table])}\n<!-- end -->"
 
 
-def scores_table(regime: str) -> str:
+def scores_table(regime: str) -> reading.Rows:
     """Means over seeds, and the difference to the plain loss, paired by seed."""
-    results, times = results_of(regime), times_of(regime)
-    lines = [["", "seeds", *SCORES, "R@1 − ms", "95 % over seeds", "95 % over classes", "time"]]
+    results, times = reading.results_of(regime), reading.times_of(regime)
+    yield ["", "seeds", *reading.SCORES, "R@1 − ms", "95 % over seeds", "95 % over classes", "time"]
     for name, scores in (results["ms"][0]["reference"] or {}).items():
-        cells = [f"{of({'scores': scores}):.1f}" if score != "NMI" else "" for score, of in SCORES.items()]
-        lines.append([f"*{name}*", "", *cells, "", "", "", ""])
-    for row, seeds in {**untrained_of(regime), **results}.items():
-        means = [f"{mean_score(seeds, score):.1f}" for score in SCORES]
+        cells = [f"{of({'scores': scores}):.1f}" if score != "NMI" else "" for score, of in reading.SCORES.items()]
+        yield [f"*{name}*", "", *cells, "", "", "", ""]
+    for row, seeds in {**reading.untrained_of(regime), **results}.items():
+        means = [f"{reading.mean_score(seeds, score):.1f}" for score in reading.SCORES]
         time = "1" if row == "ms" else f"{times[row]:.2f}" if row in times else ""
-        lines.append([row, str(len(seeds)), *means, *difference_cells(seeds, results["ms"]), time])
-    return markdown_table(lines)
+        yield [row, str(len(seeds)), *means, *reading.difference_cells(seeds, results["ms"]), time]
 
 
-def why_table(regime: str) -> str:
+def why_table(regime: str) -> reading.Rows:
     """The training set's geometry at the end, and readings of the distillation in the second half of the training."""
-    lines = [["", *GEOMETRY]]
-    for row, seeds in results_of(regime).items():
-        means = [np.mean([reading(record) for record in seeds.values()]) for reading in GEOMETRY.values()]
-        lines.append([row, *("" if np.isnan(mean) else f"{mean:.3f}" for mean in means)])
-    return markdown_table(lines)
+    yield ["", *reading.GEOMETRY]
+    for row, seeds in reading.results_of(regime).items():
+        means = [np.mean([reading(record) for record in seeds.values()]) for reading in reading.GEOMETRY.values()]
+        yield [row, *("" if np.isnan(mean) else f"{mean:.3f}" for mean in means)]
 
 
-def noise_table(regime: str) -> str:
+def noise_table(regime: str) -> reading.Rows:
     """Rows that were also trained with wrong labels. The gain is also relative to the plain loss, as in the paper."""
-    lines = [["wrong labels", "", "seeds", "R@1", "R@1 − ms", "95 % over seeds", "95 % over classes", "relative"]]
-    for share, results in by_wrong_labels(regime).items():
+    yield ["wrong labels", "", "seeds", "R@1", "R@1 − ms", "95 % over seeds", "95 % over classes", "relative"]
+    for share, results in reading.by_wrong_labels(regime).items():
         for row, seeds in results.items():
-            gain = "" if row == "ms" else f"{relative_gain(seeds, results['ms']):+.1%}"
-            cells = [f"{mean_score(seeds):.1f}", *difference_cells(seeds, results["ms"])]
-            lines.append([f"{share:.0%}", row, str(len(seeds)), *cells, gain])
-    return markdown_table(lines)
+            gain = "" if row == "ms" else f"{reading.relative_gain(seeds, results['ms']):+.1%}"
+            cells = [f"{reading.mean_score(seeds):.1f}", *reading.difference_cells(seeds, results["ms"])]
+            yield [f"{share:.0%}", row, str(len(seeds)), *cells, gain]
 
 
-def chosen_table(regime: str) -> str:
+def chosen_table(regime: str) -> reading.Rows:
     """Each row's settings and its Recall@1 on the held-out classes of the two folds."""
-    lines = [["", "R@1, held-out", "settings", "tried"]]
-    for row, entry in chosen_of(regime).items():
+    yield ["", "R@1, held-out", "settings", "tried"]
+    for row, entry in reading.chosen_of(regime).items():
         settings = name_of(entry["settings"]).replace(",", ", ")
-        lines.append([row, f"{100 * entry['validation']:.1f}", settings, str(tried(REGIMES[regime], row))])
-    return markdown_table(lines)
+        yield [row, f"{100 * entry['validation']:.1f}", settings, str(tried(REGIMES[regime], row))]
 
 
-def trials_table(name: str) -> str:
+def trials_table(name: str) -> reading.Rows:
     """What two seeds had suggested, beside five seeds with the same settings."""
-    lines = [["", "λ", "R@1, two seeds then", "R@1, five seeds", "− ms", "95 % over seeds", "spectral decay"]]
-    plain = by_seed(name_of_trial(name, "ms", 0.0))
-    for (row, weight), then in TRIALS[name].first.items():
-        now = plain if row == "ms" else by_seed(name_of_trial(name, row, weight))
-        decay = np.mean([GEOMETRY["spectral decay"](record) for record in now.values()])
-        gain, interval, _ = difference_cells(now, plain)
-        lines.append([row, f"{weight:g}" if weight else "", f"{then:.1f}", f"{mean_score(now):.1f}", gain, interval, f"{decay:.3f}"])
-    return markdown_table(lines)
+    yield ["", "λ", "R@1, two seeds then", "R@1, five seeds", "− ms", "95 % over seeds", "spectral decay"]
+    plain = reading.by_seed(name_of_trial(name, "ms", 0.0))
+    for row, weight, then in TRIALS[name].first:
+        now = plain if row == "ms" else reading.by_seed(name_of_trial(name, row, weight))
+        decay = np.mean([reading.GEOMETRY["spectral decay"](record) for record in now.values()])
+        gain, interval, _ = reading.difference_cells(now, plain)
+        yield [row, f"{weight:g}" if weight else "", f"{then:.1f}", f"{reading.mean_score(now):.1f}", gain, interval, f"{decay:.3f}"]
 
 
-def walk_table(_: str) -> str:
+def walk_table(_: str) -> reading.Rows:
     """How much of the walk's targets is a flatter teacher, and how much the batch's mean row; and how much of a mean row there is."""
-    lines = [["who teaches", "mean row", *(f"{what}, ω = {omega}" for omega in OMEGAS for what in ("(1-ω)D", "+ ωm"))]]
+    yield ["who teaches", "mean row", *(f"{what}, ω = {omega}" for omega in OMEGAS for what in ("(1-ω)D", "+ ωm"))]
     for who, shares in json.loads((RESULTS / "walk.json").read_text()).items():
-        lines.append([who, *(f"{share:.1%}" for share in shares)])
-    return markdown_table(lines)
+        yield [who, *(f"{share:.1%}" for share in shares)]
 
 
-def beginnings_table(_: str) -> str:
+def beginnings_table(_: str) -> reading.Rows:
     """Recall@1 of the plain loss on held-out classes, by how the head began: mean over seeds and folds."""
-    lines = [["the head begins as", *DATA]]
+    yield ["the head begins as", *BEGUN_ON]
     for name in BEGINNINGS:
-        runs = [records(f"beginnings/{data}/{name}").values() for data in DATA]
-        lines.append([name, *(f"{np.mean([SCORES['R@1'](record) for record in each]):.1f}" for each in runs)])
-    return markdown_table(lines)
+        runs = [records(f"beginnings/{data}/{name}").values() for data in BEGUN_ON]
+        yield [name, *(f"{np.mean([reading.SCORES['R@1'](record) for record in each]):.1f}" for each in runs)]
 
 
-def variants_table(head: str) -> str:
+def variants_table(head: str) -> reading.Rows:
     """Recall@1 on held-out classes, mean of two folds, of the variants that have all their runs."""
     runs = records(f"variants/{head}")
-    lines = [["", *(f"λ = {weight:g}" for weight in WEIGHTS), "spectral decay"]]
+    yield ["", *(f"λ = {weight:g}" for weight in WEIGHTS), "spectral decay"]
     for name in VARIANTS:
-        weights = [of_folds(runs, f"{name}/weight={weight:g}") for weight in weights_of(name)]
+        weights = [reading.of_folds(runs, f"{name}/weight={weight:g}") for weight in weights_of(name)]
         if all(weights):
-            recalls = [f"{np.mean([SCORES['R@1'](run) for run in both]):.1f}" for both in weights]
-            decays = [f"{np.mean([GEOMETRY['spectral decay'](run) for run in both]):.3f}" for both in weights]
-            lines.append([name, *(recalls if len(recalls) > 1 else recalls * len(WEIGHTS)), ", ".join(decays)])
-    return markdown_table(lines)
+            recalls = [f"{np.mean([reading.SCORES['R@1'](run) for run in both]):.1f}" for both in weights]
+            decays = [f"{np.mean([reading.GEOMETRY['spectral decay'](run) for run in both]):.3f}" for both in weights]
+            yield [name, *(recalls if len(recalls) > 1 else recalls * len(WEIGHTS)), ", ".join(decays)]
 
 
 def reproduction_table(name: str) -> str:
@@ -155,31 +135,10 @@ def comparison_table(name: str) -> str:
     return "\n".join(line.rpartition(" | ")[0] + " |" for line in lines)
 
 
-TABLES = {
-    "primary": contrasts.primary_table,
-    "answer": contrasts.answer_table,
-    "graphless": contrasts.graphless_table,
-    "headline": contrasts.headline_table,
-    "precision": contrasts.precision_table,
-    "balanced": contrasts.balanced_table,
-    "stopped": contrasts.stopped_table,
-    "projection": contrasts.projection_table,
-    "robust": contrasts.robust_table,
-    "replacement": contrasts.replacement_table,
-    "margin": contrasts.margin_table,
-    "equal": contrasts.equal_table,
-    "alike": held_out.alike_table,
-    "carried": held_out.carried_table,
-    "agreement": held_out.agreement_table,
-    "scores": scores_table,
-    "why": why_table,
-    "noise": noise_table,
-    "chosen": chosen_table,
-    "trials": trials_table,
-    "walk": walk_table,
-    "beginnings": beginnings_table,
-    "variants": variants_table,
-    "reproduction": reproduction_table,
-    "comparison": comparison_table,
+TABLES: dict[str, Callable[[str], reading.Rows | str]] = {
+    name.removesuffix("_table"): table
+    for module in (contrasts, held_out, sys.modules[__name__])
+    for name, table in vars(module).items()
+    if name.endswith("_table")
 }
-"""Tables by the name in a page's marker, `NAME` or `NAME:OF`."""
+"""`NAME_table` of these modules, by the name in a page's marker, `NAME` or `NAME:OF`."""

@@ -1,11 +1,15 @@
-"""What else might help: targets, teachers and weights that the paper does not have, tried on held-out classes only."""
+"""What else might help: targets, teachers, weights and beginnings that the paper does not have, tried on held-out classes only."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 from obdsd.presets import preset
-from study.plan import LINEAR, QUIET, TWO_LAYER, Change
+from study.plan import CUB, LETTERS, LINEAR, PROJECTED, QUIET, SEARCH_SEED, TWO_LAYER, Change
 from study.records import run_all
 from study.search import features, on_folds
 
@@ -13,6 +17,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "linear": {**QUIET, **LINEAR, "epochs": 40, "lr": 5e-4},
     "two-layer": {**QUIET, **TWO_LAYER, "epochs": 40, "lr": 1e-4},
 }
+BEGUN_ON = {"cub": (CUB, 5), "letters": (LETTERS, 40)}  # epochs at 5e-4: what the search chose for the plain loss with either beginning
 WEIGHTS = (100.0, 1000.0)
 FEATURES = {"teacher": "features", "ramp": "constant"}
 VARIANTS: dict[str, tuple[str, Change]] = {  # a preset, and what is changed of it
@@ -49,6 +54,22 @@ VARIANTS: dict[str, tuple[str, Change]] = {  # a preset, and what is changed of 
 }
 
 
+def _lengths(weights: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(weights, dim=1, keepdim=True)
+
+
+BEGINNINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # from random weights W and the projection P, both (dim, features)
+    "random": lambda W, P: W,
+    "random, a tenth as long": lambda W, P: W / 10,
+    "random, as long as the projection": lambda W, P: nn.functional.normalize(W, dim=1),
+    "random, orthonormal": lambda W, P: torch.linalg.qr(W.T).Q.T,
+    "random inside the main directions": lambda W, P: nn.functional.normalize(W[:, : len(P)] @ P, dim=1) * _lengths(W),
+    "random inside the main directions, orthonormal": lambda W, P: torch.linalg.qr(W[:, : len(P)]).Q @ P,
+    "projection, as long as random": lambda W, P: P * _lengths(W),
+    "projection": lambda W, P: P,
+}
+
+
 def weights_of(name: str) -> tuple[float, ...]:
     """λ that a variant is tried with; the plain loss has none."""
     return WEIGHTS if name != "ms" else (0.0,)
@@ -63,4 +84,18 @@ def run_variants(head: str = "linear", jobs: int = 1) -> None:
         options = preset(start, data, **{**SETTINGS[head], **changes})
         for weight in weights_of(name):
             plan |= dict(on_folds(f"variants/{head}/{name}/weight={weight:g}", options.replace(weight=weight)))
+    run_all(plan, jobs)
+
+
+def run_beginnings(jobs: int = 1) -> None:
+    """Train heads that begin in different ways with the plain loss, on held-out classes."""
+    import study.parts  # noqa: F401  registers the system
+
+    plan = {}
+    for data, (file, epochs) in BEGUN_ON.items():
+        options = preset("ms", features(file), **QUIET, **PROJECTED, epochs=epochs, lr=5e-4)
+        for name in BEGINNINGS:
+            begun = options.replace(system=f"beginning({name!r})")
+            for seed in (SEARCH_SEED, SEARCH_SEED + 1):
+                plan |= dict(on_folds(f"beginnings/{data}/{name}/seed-{seed}", begun, seed))
     run_all(plan, jobs)

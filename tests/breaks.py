@@ -154,7 +154,7 @@ BREAKS = [
     ("experiments/statistics.py", "(differences[drawn] * queries[drawn]).sum(axis=1) / queries[drawn].sum(axis=1)",
      "differences[drawn].mean(axis=1)",
      "experiments/test_statistics.py::test_the_bootstrap_over_classes_is_that_of_all_resamples", "large classes count as small ones"),
-    ("experiments/comparison.py", "- values[baseline][metric.name])", "- values[baseline][metric.name][::-1])",
+    ("experiments/comparison.py", "values[metric] - others[metric])", "values[metric] - others[metric][::-1])",
      "experiments/test_comparison.py::test_the_table_is_what_the_runs_say", "seeds are paired with others"),
     ("experiments/comparison.py", "else options.replace(resume=True)", "else options",
      "experiments/test_comparison.py::test_finished_runs_are_not_repeated_and_interrupted_ones_continue", "a run is not resumed"),

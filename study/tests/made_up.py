@@ -6,11 +6,14 @@ from obdsd.presets import preset
 from study import records
 
 
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
 def small(rows, name="ms+psd", **changes):
     """A training of a second."""
-    return preset(
-        name, rows, **{"epochs": 4, "batch_size": 8, "dim": 4, "evaluate_every": 0, "reference": False, "device": "cpu", **changes}
-    )
+    usual = {"epochs": 4, "batch_size": 8, "dim": 4, "evaluate_every": 0, "reference": False, "device": "cpu"}
+    return preset(name, rows, **{**usual, **changes})
 
 
 def write(name, recall):
@@ -34,4 +37,5 @@ def write_chosen(places, regime, settings, validation=None):
 
 
 def cells_of(table):
-    return [[cell.strip() for cell in line.strip("| ").split("|")] for line in table.splitlines()[2:]]
+    """The rows of a table below its header."""
+    return [*table][1:]

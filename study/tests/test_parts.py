@@ -12,7 +12,7 @@ from obdsd.models import Embedder
 from obdsd.training import Trainer, train
 from obdsd.training.scoring import Scoring
 from study import parts, records, testing, variants
-from study.tests.made_up import small
+from study.tests.made_up import interrupt, small
 
 LABELS = torch.arange(12) % 3
 KIN = LABELS[:, None] == LABELS[None, :]
@@ -70,7 +70,7 @@ def system_of(build, *settings):
 
 
 def test_what_changes_from_epoch_to_epoch():
-    seen = [*epochs_of(system_of(parts.omega_schedule, 0.8, 0.0), 4, {})]
+    seen = epochs_of(system_of(parts.omega_schedule, 0.8, 0.0), 4, {})
     assert [distill.targets.omega for distill, _ in seen] == pytest.approx([0.8, 0.6, 0.4, 0.2])
     seen = [*epochs_of(system_of(parts.temperature_schedule, 0.01, 1.0), 4, {})]
     assert [distill.temperature for distill, _ in seen] == pytest.approx([10**-2, 10**-1.5, 10**-1, 10**-0.5])
@@ -91,23 +91,16 @@ def test_an_interrupted_run_comes_to_the_same_weights(system, rows, tmp_path, mo
         train(options.replace(out=str(tmp_path / name), **more), show=False)
         return (tmp_path / name / "model" / "model.safetensors").read_bytes()
 
-    def interrupt(owner, method, number):
+    def interrupted(owner, method, number):
         calls, whole = iter(range(number)), getattr(owner, method)
-        monkeypatch.setattr(owner, method, lambda *args: whole(*args) if next(calls, None) is not None else _stop())
+        monkeypatch.setattr(owner, method, lambda *args: whole(*args) if next(calls, None) is not None else interrupt())
+        with pytest.raises(KeyboardInterrupt):
+            weights("broken", resume=True)
+        monkeypatch.undo()
 
-    def _stop():
-        raise KeyboardInterrupt
-
-    whole = weights("whole")
-    interrupt(Trainer, "step", 6)
-    with pytest.raises(KeyboardInterrupt):
-        weights("broken")
-    monkeypatch.undo()
-    interrupt(Scoring, "geometry", 1)
-    with pytest.raises(KeyboardInterrupt):
-        weights("broken", resume=True)
-    monkeypatch.undo()
-    assert weights("broken", resume=True) == whole
+    interrupted(Trainer, "step", 6)
+    interrupted(Scoring, "geometry", 1)
+    assert weights("broken", resume=True) == weights("whole")
 
 
 def test_heads_begin_with_a_part_of_the_projection(rows):
@@ -118,20 +111,21 @@ def test_heads_begin_with_a_part_of_the_projection(rows):
 
     drawn = Embedder("features", features=20, dim=4, head="linear", seed=0).head.weight.detach().double()
     P, unit, lengths = head("projection"), torch.eye(4).double(), torch.linalg.vector_norm(drawn, dim=1)
-    close = {"atol": 1e-6, "rtol": 1e-5}
-    torch.testing.assert_close(P @ P.T, unit, **close)
-    torch.testing.assert_close(head("random"), drawn)
-    torch.testing.assert_close(head("random, a tenth as long"), drawn / 10)
-    torch.testing.assert_close(head("random, as long as the projection"), drawn / lengths[:, None], **close)
-    torch.testing.assert_close(head("projection, as long as random"), P * lengths[:, None], **close)
-    orthonormal = head("random, orthonormal")
-    torch.testing.assert_close(orthonormal @ orthonormal.T, unit, **close)
-    torch.testing.assert_close(drawn @ orthonormal.T @ orthonormal, drawn, **close)  # the same directions
-    inside = head("random inside the main directions")
-    torch.testing.assert_close(inside @ P.T @ P, inside, **close)
-    torch.testing.assert_close(torch.linalg.vector_norm(inside, dim=1), lengths, **close)
+    orthonormal, inside = head("random, orthonormal"), head("random inside the main directions")
     turned = head("random inside the main directions, orthonormal")
-    torch.testing.assert_close(turned.T @ turned, P.T @ P, **close)  # the projection's own cosines
+    for found, expected in [
+        (P @ P.T, unit),
+        (head("random"), drawn),
+        (head("random, a tenth as long"), drawn / 10),
+        (head("random, as long as the projection"), drawn / lengths[:, None]),
+        (head("projection, as long as random"), P * lengths[:, None]),
+        (orthonormal @ orthonormal.T, unit),
+        (drawn @ orthonormal.T @ orthonormal, drawn),  # the same directions
+        (inside @ P.T @ P, inside),
+        (torch.linalg.vector_norm(inside, dim=1), lengths),
+        (turned.T @ turned, P.T @ P),  # the projection's own cosines
+    ]:
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
     assert not torch.allclose(turned, P)
 
 

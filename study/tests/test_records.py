@@ -10,7 +10,7 @@ import pytest
 
 from obdsd.options import TrainOptions, converted
 from study import records
-from study.tests.made_up import small
+from study.tests.made_up import interrupt, small
 
 
 def test_a_run_becomes_a_record_and_is_not_repeated(places, rows, monkeypatch):
@@ -39,9 +39,7 @@ def test_a_record_of_other_options_is_refused(places, rows):
 
 
 def test_an_option_that_is_newer_than_the_record_is_at_its_default(places, rows):
-    settings = records.settings_of(small(rows))
-    del settings["clip"]
-    records.add("r/a", {"options": settings})
+    records.add("r/a", {"options": {name: value for name, value in records.settings_of(small(rows)).items() if name != "clip"}})
     assert records.recorded("r/a", small(rows))
     with pytest.raises(SystemExit, match=r"\(clip\)"):
         records.recorded("r/a", small(rows, clip=0.5))
@@ -62,7 +60,7 @@ def test_records_hold_options_as_a_training_writes_them():
 
 def test_a_run_that_finished_without_its_record_is_not_lost(places, rows, monkeypatch):
     with monkeypatch.context() as broken:
-        broken.setattr(records, "keep", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        broken.setattr(records, "keep", interrupt)
         with pytest.raises(KeyboardInterrupt):
             records.run_all({"r/a": small(rows)}, jobs=1)
     records.run_all({"r/a": small(rows)}, jobs=1)
@@ -107,22 +105,18 @@ def test_a_file_that_another_process_changed_is_read_again(places):
 
 def test_an_interrupted_write_leaves_the_records_as_they_were(places, monkeypatch):
     records.add("r/a", {"number": 1})
-    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("os.fsync", interrupt)
     with pytest.raises(KeyboardInterrupt):
         records.add("r/b", {"number": 2})
     assert records.records("r") == {"a": {"number": 1}}
 
 
 def test_new_records_do_not_make_the_commit_dirty(tmp_path):
-    def git(*command):
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *command], cwd=tmp_path, check=True, capture_output=True)
-
-    for file in (tmp_path / "results" / "runs", tmp_path / "code.py"):
-        file.parent.mkdir(exist_ok=True)
-        file.write_text("1")
-    git("init")
-    git("add", ".")
-    git("commit", "-m", "first")
+    (tmp_path / "results").mkdir()
+    for file in ("results/runs", "code.py"):
+        (tmp_path / file).write_text("1")
+    for command in ("init", "add .", "-c user.name=a -c user.email=a@b.c commit -m first"):
+        subprocess.run(["git", *command.split()], cwd=tmp_path, check=True, capture_output=True)
     clean = records.commit_of(tmp_path)
     (tmp_path / "results" / "runs").write_text("2")
     assert records.commit_of(tmp_path) == clean

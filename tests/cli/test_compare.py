@@ -79,3 +79,9 @@ def test_an_option_for_all_rows_may_do_nothing_in_some(tmp_path, monkeypatch):
         "ms+obd-sd": "batch-diffusion(omega=0.7)",
     }
     assert [options.weight for options in rows.values() if options.distils] == [3.0, 3.0]
+
+
+def test_help_says_which_options_need_rows(capsys):
+    assert cli.main(["compare", "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--loss, --teacher, --targets and --system, in which presets differ, only with --rows" in said

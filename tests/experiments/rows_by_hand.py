@@ -29,14 +29,9 @@ EXPECTED = {
         "memory": (MS, "memory", PAIRS),
     },
     "sampling": {
-        f"margin-{drawn}{more}": (loss, *((EPOCH, OBD) if more else ALONE))
-        for drawn, loss in (
-            ("random", "margin(sampling=random)"),
-            ("semihard", "margin(sampling=semihard)"),
-            ("softhard", "margin(sampling=softhard)"),
-            ("distance", "margin"),
-        )
-        for more in ("", "+obd-sd")
+        f"margin-{drawn}{more}": ("margin" if drawn == "distance" else f"margin(sampling={drawn})", *how)
+        for drawn in ("random", "semihard", "softhard", "distance")
+        for more, how in (("", ALONE), ("+obd-sd", (EPOCH, OBD)))
     },
     "self-distillation": {
         "ms": (MS, *ALONE),
@@ -90,9 +85,7 @@ BUILT = {
     MS: "_MultiSimilarity with MultiSimilarityMiner",
     "margin": "MarginLoss with distance",
     "r-margin": "MarginLoss with regularised",
-    "margin(sampling=random)": "MarginLoss with random",
-    "margin(sampling=semihard)": "MarginLoss with semihard",
-    "margin(sampling=softhard)": "MarginLoss with softhard",
+    **{f"margin(sampling={drawn})": f"MarginLoss with {drawn}" for drawn in ("random", "semihard", "softhard")},
     "proxy-anchor": "ProxyAnchorLoss",
     "proxy-nca": "ProxyNCALoss",
     "soft-triple": "SoftTripleLoss",

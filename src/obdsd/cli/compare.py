@@ -1,12 +1,15 @@
 """Train several presets with several seeds and compare them: obdsd compare DATA --presets ms,ms+psd,ms+obd-sd.
 
-Options of obdsd train hold for every row. Finished runs are not repeated, interrupted ones go on.
+Options of obdsd train hold for every row; --loss, --teacher, --targets and --system, in which presets differ, only with --rows.
+Finished runs are not repeated, interrupted ones go on.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -46,28 +49,25 @@ class Options:
             raise InputError(f"rows={self.rows} and presets={','.join(self.presets)} are two ways to choose what is compared; give one")
         if len(set(self.presets)) < len(self.presets) or not self.presets:
             raise InputError(f"presets={','.join(self.presets)!r} must name different presets, as ms,ms+obd-sd")
-        erased = next((name for name in self.for_all if name in ERASING), None)
-        if erased and self.rows is None:
-            value = self.for_all[erased]
-            raise InputError(
-                f"{erased}={value} for every row would undo what the presets differ in; write the rows in a YAML file (--rows)"
-            )
+        erasing = [f"{name}={value}" for name, value in self.for_all.items() if name in ERASING]
+        if erasing and self.rows is None:
+            raise InputError(f"{erasing[0]} for every row would undo what the presets differ in; write the rows in a YAML file (--rows)")
 
 
 def make(given: dict[str, Any]) -> Options:
     """Options of the comparison; what is an option of a training holds for every row."""
     if wrong := next((name for name in given if name in WITHOUT), None):
         raise InputError(f"{wrong}={given[wrong]} is no option of a comparison; {WITHOUT[wrong]}")
-    own = {each.name for each in fields(Options)} - {"for_all"}
+    own = {each.name: given[each.name] for each in fields(Options) if each.name in given and "sentence" in each.metadata}
     for_all = {name: value for name, value in given.items() if name not in own}
     omega = {"omega": convert("omega", float, for_all.pop("omega"))} if "omega" in for_all else {}
-    mine = converted(Options, {name: value for name, value in given.items() if name in own})
-    return Options(**mine, for_all={**converted(TrainOptions, for_all), **omega})
+    return Options(**converted(Options, own), for_all={**converted(TrainOptions, for_all), **omega})
 
 
 def configuration(options: Options) -> dict[str, Any]:
     plain = as_dict(options)
-    return {**{name: value for name, value in plain.items() if name != "for_all"}, **options.for_all}
+    for_all = plain.pop("for_all")
+    return {**plain, **for_all}
 
 
 def run(options: Options) -> None:
@@ -76,11 +76,8 @@ def run(options: Options) -> None:
 
     out = Path(options.out)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    try:
+    with going_on(out):
         comparison = compare(rows_of(options), seeds, out, jobs=options.jobs)
-    except (KeyboardInterrupt, Terminated):
-        print(f"stopped; {out} keeps what is finished: the same command goes on from there", file=sys.stderr)
-        raise
     write_tables(comparison, out)
     print(text_table(comparison), caption(comparison), "\n".join(sentences(comparison)), sep="\n\n")
     print(f"\nruns, each with its model: {out}/ROW/seed-N\ntables: {out}/comparison.md, .csv, .json")
@@ -88,6 +85,16 @@ def run(options: Options) -> None:
         from obdsd.cli.report import write_at_the_end
 
         write_at_the_end(out, str(options.for_all.get("device", "auto")))
+
+
+@contextmanager
+def going_on(out: Path) -> Iterator[None]:
+    """Say, where it ends early, how it goes on."""
+    try:
+        yield
+    except (KeyboardInterrupt, Terminated):
+        print(f"stopped; {out} keeps what is finished: the same command goes on from there", file=sys.stderr)
+        raise
 
 
 def rows_of(options: Options) -> dict[str, TrainOptions]:

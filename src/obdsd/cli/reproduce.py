@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from obdsd.errors import InputError, Terminated
+from obdsd.cli.compare import going_on
+from obdsd.errors import InputError
 from obdsd.options import option
 from obdsd.parts import suggestion
 
@@ -39,14 +39,10 @@ def run(options: Options) -> None:
     from obdsd.experiments.tables import aligned
 
     if options.list:
-        print(listing())
-        return
+        return print(listing())
     asked = asked_for(options)
-    try:
+    with going_on(asked.out):
         reproduce(asked)
-    except (KeyboardInterrupt, Terminated):
-        print(f"stopped; {asked.out} keeps what is finished: the same command goes on from there", file=sys.stderr)
-        raise
     files = write(asked)
     print(aligned(rows_of(asked)), caption(asked), sep="\n\n")
     print(f"\nresults, a line a run: {asked.out / 'results.jsonl'}\ntables: {', '.join(map(str, files))}")
@@ -75,12 +71,5 @@ def asked_for(options: Options) -> Reproduction:
     data = options.data or ("glyphs" if options.scale == "tiny" else None)
     if data is None:
         raise InputError(f"data must be given with scale={options.scale}; {REMEDY[options.scale]}")
-    return Reproduction(
-        table=options.table,
-        scale=options.scale,
-        data=data,
-        seeds=options.seeds,
-        out=Path(options.out).expanduser(),
-        only=options.only,
-        jobs=options.jobs,
-    )
+    given = {name: value for name, value in vars(options).items() if name != "list"}
+    return Reproduction(**{**given, "data": data, "out": Path(options.out).expanduser()})

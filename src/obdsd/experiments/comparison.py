@@ -104,13 +104,12 @@ def read_comparison(out: Path) -> tuple[dict[str, list[RunRecord]], Comparison]:
 
 def _check_comparable(rows: Mapping[str, TrainOptions]) -> None:
     """Rows must be scored on the same classes, and differ in something. What is wrong with one is told before any is trained."""
-    (baseline, first), *others = rows.items()
+    (baseline, first), *_ = rows.items()
     for name, options in rows.items():
         try:
             TARGETS.build(options.targets)
         except InputError as fault:
             raise InputError(f"row {name}: {fault}") from fault
-    for name, options in others:
         for field in SAME:
             if getattr(options, field) != getattr(first, field):
                 raise InputError(f"rows {baseline} and {name} differ in {field}; they would be scored on different classes, make it equal")
@@ -121,14 +120,19 @@ def _check_comparable(rows: Mapping[str, TrainOptions]) -> None:
 
 
 def carry_out(
-    plan: Mapping[tuple[Any, ...], TrainOptions], jobs: int, show: bool, then: Callable[[tuple[Any, ...]], None] | None = None
+    plan: Mapping[tuple[Any, ...], TrainOptions], jobs: int, show: bool, then: Callable[[tuple[Any, ...]], object] = lambda key: None
 ) -> None:
-    """Every run of a plan, `jobs` at a time; finished ones are not repeated, interrupted ones go on. `then` is told of each that ends."""
+    """Every run of a plan, `jobs` at a time; finished ones are not repeated, interrupted ones go on.
+
+    `then` is told of each that was finished before, and of each that ends.
+    """
     due = {key: todo for key, options in plan.items() if (todo := _left_to_do(options)) is not None}
-    for number, key in enumerate(_in_turn(due, show) if jobs == 1 else _side_by_side(due, jobs), start=1):
-        _tell(show, f"finished {number} of {len(due)}: {', '.join(map(str, key))}")
-        if then is not None:
+    for key in plan:
+        if key not in due:
             then(key)
+    for number, key in enumerate(_in_turn(due, show) if jobs == 1 else _side_by_side(due, jobs), start=1):
+        tell(show, f"finished {number} of {len(due)}: {', '.join(map(str, key))}")
+        then(key)
 
 
 def _left_to_do(options: TrainOptions) -> TrainOptions | None:
@@ -148,7 +152,7 @@ def _left_to_do(options: TrainOptions) -> TrainOptions | None:
 
 def _in_turn(due: Mapping[tuple[Any, ...], TrainOptions], show: bool) -> Iterator[tuple[Any, ...]]:
     for number, (key, options) in enumerate(due.items(), start=1):
-        _tell(show, f"run {number} of {len(due)}: {', '.join(map(str, key))}")
+        tell(show, f"run {number} of {len(due)}: {', '.join(map(str, key))}")
         train(options, show=show)
         yield key
 
@@ -200,44 +204,38 @@ def _train_quietly(options: TrainOptions) -> None:
         os._exit(Terminated.CODE)  # its state is kept, and it must not take another run
 
 
-def _tell(show: bool, text: str) -> None:
+def tell(show: bool, text: str) -> None:
     if show:
         print(text, file=sys.stderr, flush=True)
 
 
 def summarise(runs: Mapping[str, Sequence[RunRecord]], seeds: Sequence[int]) -> Comparison:
     """The comparison of finished runs, by row; the first row is the baseline."""
-    (baseline, first_runs), *_ = runs.items()
-    metrics = compared_metrics()
-    values = {
-        name: {metric.name: np.array([value_of(record, metric) for record in records]) for metric in metrics}
-        for name, records in runs.items()
-    }
-    per_class = {name: [record.per_class for record in records] for name, records in runs.items()}
-    lines = []
-    for name, records in runs.items():
-        differences, over_classes = None, None
-        if name != baseline:
-            differences = {metric.name: t_interval(values[name][metric.name] - values[baseline][metric.name]) for metric in metrics}
-            over_classes = class_interval(*differences_by_class(per_class[name], per_class[baseline]))
-        seconds = [record.seconds / other.seconds for record, other in zip(records, first_runs, strict=True)]
-        lines.append(
-            Line(
-                name=name,
-                means={metric.name: t_interval(values[name][metric.name]) for metric in metrics},
-                differences=differences,
-                over_classes=over_classes,
-                time_ratio=float(np.median(seconds)),
-                folders=[record.folder for record in records],
-            )
-        )
+    baseline, *_ = runs.values()
+    first = baseline[0]
     return Comparison(
-        lines=lines,
+        lines=[_line(name, records, baseline) for name, records in runs.items()],
         seeds=list(seeds),
-        data=first_runs[0].options.data,
+        data=first.options.data,
         epochs=", ".join(sorted({record.chosen_by for records in runs.values() for record in records})),
-        scored=first_runs[0].options.score,
-        reference={name: scores["recall@1"] or 0.0 for name, scores in first_runs[0].reference.items()},
+        scored=first.options.score,
+        reference={name: scores["recall@1"] or 0.0 for name, scores in first.reference.items()},
+    )
+
+
+def _line(name: str, records: Sequence[RunRecord], baseline: Sequence[RunRecord]) -> Line:
+    values, others = (
+        {metric.name: np.array([value_of(record, metric) for record in side]) for metric in compared_metrics()}
+        for side in (records, baseline)
+    )
+    classes = differences_by_class([record.per_class for record in records], [record.per_class for record in baseline])
+    return Line(
+        name=name,
+        means={metric: t_interval(numbers) for metric, numbers in values.items()},
+        differences=None if records is baseline else {metric: t_interval(values[metric] - others[metric]) for metric in values},
+        over_classes=None if records is baseline else class_interval(*classes),
+        time_ratio=float(np.median([record.seconds / other.seconds for record, other in zip(records, baseline, strict=True)])),
+        folders=[record.folder for record in records],
     )
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 from obdsd.method.checks import refuse
 from obdsd.parts import suggestion
-
-FILE = "published.csv"
 
 
 @dataclass(frozen=True)
@@ -39,34 +36,23 @@ class Published:
     value: float
 
 
-def published(table: str, row: str | None = None) -> dict[tuple[str, str, str], Published]:
-    """The numbers of a table, or of one row of it, by (row, data, metric), in the order of print.
+def published(table: str) -> dict[tuple[str, str, str], Published]:
+    """The numbers of a table by (row, data, metric), in the order of print.
 
     >>> published("elements")["obd-sd", "cub200", "recall@1"].value
     67.8
-    >>> [number.value for number in published("omega", "omega-0.3").values()]
-    [67.76, 82.82, 78.77]
     """
     tables = _tables()
-    _check_known("table", table, tables)
-    found = tables[table]
-    if row is not None:
-        _check_known("row", row, dict.fromkeys(name for name, _, _ in found))
-        found = {key: number for key, number in found.items() if key[0] == row}
-    return dict(found)
+    if table not in tables:
+        refuse("table", repr(table), "is not in the paper", suggestion(table, tables))
+    return tables[table]
 
 
 @cache
 def _tables() -> dict[str, dict[tuple[str, str, str], Published]]:
     found: dict[str, dict[tuple[str, str, str], Published]] = {}
-    lines = csv.DictReader(files("obdsd.experiments").joinpath(FILE).read_text("utf-8").splitlines())
-    for line in lines:
+    for line in csv.DictReader(files("obdsd.experiments").joinpath("published.csv").read_text("utf-8").splitlines()):
         value = float(line.pop("value"))
         number = Published(**line, value=value)
         found.setdefault(number.table, {})[number.row, number.data, number.metric] = number
     return found
-
-
-def _check_known(field: str, name: str, known: Collection[str]) -> None:
-    if name not in known:
-        refuse(field, repr(name), "is not in the paper", suggestion(name, known))

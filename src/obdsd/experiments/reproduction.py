@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from obdsd.catalogue import SYSTEMS
+from obdsd.catalogue import SYSTEMS, TARGETS
 from obdsd.data import data_kind
 from obdsd.errors import InputError
-from obdsd.experiments.comparison import carry_out
+from obdsd.experiments.comparison import carry_out, tell
 from obdsd.experiments.recipes import BENCHMARKS, TABLES, Row, Table
 from obdsd.experiments.search import search
 from obdsd.experiments.timing import relative_time
@@ -25,30 +24,29 @@ from obdsd.training.build import collection_of
 from obdsd.training.run_folder import data_record
 
 Scale = Literal["paper", "small", "tiny"]
+FEW_STEPS = {"epochs": 2, "epoch_batches": 4, "batch_size": 32, "size": 16, "pretrained": "none", "reference": False}
 SCALES: dict[str, dict[str, Any]] = {
     "paper": {},
     "small": {"head": "two-layer", "hidden": 512, "head_init": "random", "evaluate_every": 0},
-    "tiny": {
-        "epochs": 2,
-        "epoch_batches": 4,
-        "batch_size": 32,
-        "size": 16,
-        "pretrained": "none",
-        "evaluate_every": 0,
-        "reference": False,
-        "val_fraction": 0.9,
-        "score": "validation",
-    },
+    "tiny": {**FEW_STEPS, "evaluate_every": 0, "val_fraction": 0.9, "score": "validation"},
 }
 """What each scale changes of a row: nothing; a head of two layers on frozen features; eight steps on built-in letters."""
-NARROWER = 4  # S2SD's heads at the small scale: the features are fewer too
+SETTINGS: dict[str, dict[str, Callable[[Any], Any]]] = {
+    "small": {"widths": lambda widths: [width // 4 for width in widths]},  # narrower heads: the features are fewer too
+    "tiny": {"feature_from": lambda _: 2, "neighbours": lambda _: 5},
+}
+"""What each scale makes of a setting, in every part that has it."""
+KINDS = {"paper": BENCHMARKS, "small": ("embeddings",), "tiny": ("glyphs",)}  # of data
+REMEDY = {
+    "paper": "give a benchmark, as --data cub200:PATH",
+    "small": "give frozen features: obdsd embed tf_efficientnet_lite0:offline cub200:PATH --out cub.npz, then --data cub.npz",
+    "tiny": "leave it out for the built-in letters",
+}
 CHOICE: tuple[float, ...] = (10.0, 100.0, 1000.0)
 """Weights among which held-out classes choose: at the small scale for every row that does not set its own (S2SD keeps its authors'), at the
 paper's for the row whose weight the paper searched."""
 FOLDS, SEARCH_SEED = ("0/3", "1/3"), 100  # the seeds of the table begin at 0
-RESULTS = "results.jsonl"
-TIMES = "times.json"
-CHOSEN = "chosen.json"
+RESULTS, TIMES, CHOSEN = "results.jsonl", "times.json", "chosen.json"
 TURNS = {"paper": 30, "small": 30, "tiny": 1}  # steps of each of two rows by which their times are compared
 
 
@@ -65,16 +63,12 @@ class Reproduction:
     jobs: int = 1
 
     def __post_init__(self) -> None:
-        table = self.recipe
-        kind = data_kind(self.data)
-        wanted = {"paper": BENCHMARKS, "small": ("embeddings",), "tiny": ("glyphs",)}[self.scale]
-        if self.scale == "small" and table.needs_images:
+        if self.scale == "small" and self.recipe.needs_images:
             raise InputError(f"table={self.table} needs images, scale=small has features only; use scale=paper or tiny")
-        if kind not in wanted:
+        if data_kind(self.data) not in KINDS[self.scale]:
             raise InputError(f"data={self.data} does not go with scale={self.scale}; {REMEDY[self.scale]}")
-        names = [row.name for row in self.rows]
-        if self.only is not None and self.only not in names:
-            raise InputError(f"only={self.only} is no row of {self.table}; there are {', '.join(names)}")
+        if self.only is not None and self.only not in self.rows:
+            raise InputError(f"only={self.only} is no row of {self.table}; there are {', '.join(self.rows)}")
 
     @property
     def recipe(self) -> Table:
@@ -87,82 +81,74 @@ class Reproduction:
         return kind if kind in BENCHMARKS else "cub200"
 
     @property
-    def rows(self) -> list[Row]:
-        return self.recipe.rows(self.benchmark)
+    def rows(self) -> dict[str, Row]:
+        return {row.name: row for row in self.recipe.rows(self.benchmark)}
 
-
-REMEDY = {
-    "paper": "give a benchmark, as --data cub200:PATH",
-    "small": "give frozen features: obdsd embed tf_efficientnet_lite0:offline cub200:PATH --out cub.npz, then --data cub.npz",
-    "tiny": "leave it out for the built-in letters",
-}
+    def kept(self, name: str) -> dict[str, float]:
+        """What was chosen or measured so far."""
+        return read_mapping(self.out / name) if (self.out / name).exists() else {}
 
 
 def options_of(row: Row, scale: Scale, data: str) -> TrainOptions:
     """How a row is trained at a scale, but for the weight that is yet to be chosen."""
-    options = preset(row.preset, data, **{**row.changes, **SCALES[scale]})
-    if scale == "small" and _open_weight(row, options):
+    options, changes = preset(row.preset, data, **{**row.changes, **SCALES[scale]}), SETTINGS.get(scale, {})
+    for kind, table in (("system", SYSTEMS), ("targets", TARGETS)):
+        part = getattr(options, kind)
+        for name, setting in table.settings(part.name).items():
+            if name in changes:
+                options = options.replace(**{kind: part.with_setting(name, changes[name](part.settings.get(name, setting.default)))})
+    if scale == "small" and chooses_weight(row, scale, options):
         return options.replace(weight=CHOICE[1])  # until one is chosen, so that runs and times are known by the same name
-    if scale == "small" and options.system.name == "s2sd":
-        widths = SYSTEMS.settings("s2sd")["widths"].default
-        narrower = [width // NARROWER for width in options.system.settings.get("widths", widths)]
-        return options.replace(system=options.system.with_setting("widths", narrower))
-    if scale == "tiny" and options.system.name == "s2sd":
-        return options.replace(system=options.system.with_setting("feature_from", 2))
-    if scale == "tiny" and options.targets.name == "global-diffusion":
-        return options.replace(targets=options.targets.with_setting("neighbours", 5))
     return options
+
+
+def chooses_weight(row: Row, scale: Scale, options: TrainOptions) -> bool:
+    """Whether a row's weight is left to held-out classes. In heads it is that of S2SD's authors."""
+    if scale == "small":
+        return "weight" not in row.changes and options.teacher.name != "none"
+    return scale == "paper" and row.searched
 
 
 def reproduce(asked: Reproduction, show: bool = True) -> None:
     """Train what the table asks for and has not got; each finished run becomes a line of `results.jsonl`."""
-    rows = [row for row in asked.rows if asked.only in (None, row.name)]
+    rows = [row for row in asked.rows.values() if asked.only in (None, row.name)]
     check_data(asked)
     options = {row.name: settled(asked, row, show) for row in rows}
-    done = records(asked.out)
-    plan = {}
+    done, plan = records(asked.out), {}
     for seed in range(asked.seeds):  # seed by seed, so that rows are measured side by side
         for name, chosen in options.items():
             one = with_seed(chosen, seed)
             if find(done, one) is None:
                 plan[name, seed] = one.replace(out=str(asked.out / "runs" / _key(chosen) / f"seed-{seed}"))
     carry_out(plan, asked.jobs, show, lambda key: _append(asked.out, key[0], plan[key]))
-    done = records(asked.out)
-    for (name, _), one in plan.items():  # finished before, but stopped before its line was written
-        if find(done, one) is None:
-            _append(asked.out, name, one)
     measure_times(asked, rows, show)
 
 
 def measure_times(asked: Reproduction, rows: Sequence[Row], show: bool = True) -> None:
     """How long each row takes beside the one that it is compared with, unless that is known: steps of both, taking turns."""
-    by_name, known = {row.name: row for row in asked.rows}, times(asked.out)
+    known = asked.kept(TIMES)
     for row in rows:
-        if row.against is None:
-            continue
-        other = by_name[row.against]
-        pair = time_key(asked, row, other)
-        if pair not in known:
-            if show:
-                print(f"measuring the time of {row.name} beside {other.name}", file=sys.stderr, flush=True)
-            own, others = (options_of(each, asked.scale, asked.data) for each in (row, other))
-            known[pair] = round(relative_time(own, others, TURNS[asked.scale]), 4)
+        if row.against is not None and time_key(asked, row) not in known:
+            tell(show, f"measuring the time of {row.name} beside {row.against}")
+            own, other = _both(asked, row)
+            known[time_key(asked, row)] = round(relative_time(own, other, TURNS[asked.scale]), 4)
             write_json(asked.out / TIMES, known)
 
 
-def times(out: Path) -> dict[str, float]:
-    """What was measured: seconds for a second of the other, by `time_key`."""
-    return read_mapping(out / TIMES) if (out / TIMES).exists() else {}
-
-
-def time_key(asked: Reproduction, row: Row, other: Row) -> str:
+def time_key(asked: Reproduction, row: Row) -> str:
     """The two trainings by what they are; a weight that is yet to be chosen changes no time."""
-    return " beside ".join(_key(options_of(each, asked.scale, asked.data)) for each in (row, other))
+    return " beside ".join(map(_key, _both(asked, row)))
+
+
+def _both(asked: Reproduction, row: Row) -> list[TrainOptions]:
+    """A row and, if there is one, the row that it is compared with."""
+    return [options_of(asked.rows[name], asked.scale, asked.data) for name in (row.name, row.against) if name]
 
 
 def check_data(asked: Reproduction) -> None:
     """Rows of a table are compared: what is there must be of the same data."""
-    now = data_record(collection_of(options_of(asked.rows[0], asked.scale, asked.data)))
+    first = next(iter(asked.rows.values()))
+    now = data_record(collection_of(options_of(first, asked.scale, asked.data)))
     for record in records(asked.out):
         if record["options"]["data"] == asked.data and record.get("data", now) != now:
             raise InputError(f"{asked.out / RESULTS} holds runs on other data than {asked.data} holds now; choose another out")
@@ -176,44 +162,29 @@ def with_seed(options: TrainOptions, seed: int) -> TrainOptions:
 def settled(asked: Reproduction, row: Row, show: bool = True) -> TrainOptions:
     """A row's options with its weight: the paper's, or the best of a few on held-out training classes."""
     options = options_of(row, asked.scale, asked.data)
-    if not chooses_weight(asked, row):
+    if not chooses_weight(row, asked.scale, options):
         return options
-    plain = _searched(options)
+    plain, key = _searched(options)
     candidates = {f"weight-{weight:g}": plain.replace(weight=weight) for weight in CHOICE}
-    best = search(candidates, FOLDS, [SEARCH_SEED], asked.out / "search" / _key(plain), jobs=asked.jobs, show=show)[0]
-    weight = float(best.name.removeprefix("weight-"))
-    write_json(asked.out / CHOSEN, {**chosen_weights(asked.out), _key(plain): weight})
+    best = search(candidates, FOLDS, [SEARCH_SEED], asked.out / "search" / key, jobs=asked.jobs, show=show)[0]
+    weight = candidates[best.name].weight
+    write_json(asked.out / CHOSEN, {**asked.kept(CHOSEN), key: weight})
     return options.replace(weight=weight)
 
 
-def with_chosen_weight(asked: Reproduction, row: Row) -> TrainOptions | None:
-    """A row's options as they were settled; None if its weight is yet to be chosen."""
+def settled_before(asked: Reproduction, row: Row) -> TrainOptions | None:
+    """The same without a training; None if the weight is yet to be chosen."""
     options = options_of(row, asked.scale, asked.data)
-    if not chooses_weight(asked, row):
+    if not chooses_weight(row, asked.scale, options):
         return options
-    weight = chosen_weights(asked.out).get(_key(_searched(options)))
+    weight = asked.kept(CHOSEN).get(_searched(options)[1])
     return None if weight is None else options.replace(weight=weight)
 
 
-def chosen_weights(out: Path) -> dict[str, float]:
-    """What held-out classes chose, by what was searched."""
-    return read_mapping(out / CHOSEN) if (out / CHOSEN).exists() else {}
-
-
-def _searched(options: TrainOptions) -> TrainOptions:
-    return options.replace(reference=False, label_noise=0.0)
-
-
-def chooses_weight(asked: Reproduction, row: Row) -> bool:
-    """Whether a row's weight is left to held-out classes."""
-    if asked.scale != "small":
-        return asked.scale == "paper" and row.searched
-    return _open_weight(row, options_of(row, asked.scale, asked.data))
-
-
-def _open_weight(row: Row, options: TrainOptions) -> bool:
-    """At the small scale: whether the row distils with a weight that is neither its own nor, in heads, that of S2SD's authors."""
-    return "weight" not in row.changes and options.teacher.name != "none"
+def _searched(options: TrainOptions) -> tuple[TrainOptions, str]:
+    """What is trained to choose a weight, and what it is called."""
+    plain = options.replace(reference=False, label_noise=0.0)
+    return plain, _key(plain)
 
 
 def _key(options: TrainOptions) -> str:
@@ -240,6 +211,6 @@ def find(done: Sequence[Mapping[str, Any]], options: TrainOptions) -> Mapping[st
 def _append(out: Path, name: str, options: TrainOptions) -> None:
     run = RunRecord.read(str(options.out))
     record: dict[str, Any] = {"row": name, "run": str(run.folder.relative_to(out)), "options": options.identity()}
-    record |= {key: getattr(run, key) for key in ("scores", "train", "validation", "per_class", "epoch", "chosen_by", "seconds", "data")}
-    record["reference"] = run.reference or None
+    kept = ("scores", "train", "validation", "per_class", "epoch", "chosen_by", "seconds", "versions", "data")
+    record |= {name: getattr(run, name) for name in kept} | {"reference": run.reference or None}
     append_line(out / RESULTS, record, "the same command goes on")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from obdsd.evaluation.metrics import metric
 from obdsd.experiments.comparison import differences_by_class
 from obdsd.experiments.published import published
 from obdsd.experiments.recipes import Row
-from obdsd.experiments.reproduction import Reproduction, find, records, time_key, times, with_chosen_weight, with_seed
+from obdsd.experiments.reproduction import TIMES, Reproduction, find, records, settled_before, time_key, with_seed
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
 from obdsd.experiments.tables import csv_table, ends, markdown_table, signed, write_texts
 
@@ -24,33 +24,30 @@ class Line:
     """A row of ours (no seeds: one of the literature) beside what was published: percent, as printed; differences in points."""
 
     name: str
-    seeds: int
-    ours: Mapping[str, Interval]
     paper: Mapping[str, float]
-    against: str | None
-    difference: Interval | None  # Recall@1, paired by seed
-    over_classes: Interval | None
-    paper_difference: float | None
-    relative: float | None  # the difference as a share of the other row's Recall@1, in percent
-    paper_relative: float | None
-    extra_time: float | None  # percent
-    paper_extra_time: float | None
-    weight: float | None
+    seeds: int = 0
+    ours: Mapping[str, Interval] = field(default_factory=dict)
+    weight: float | None = None
+    difference: Interval | None = None  # Recall@1, paired by seed
+    over_classes: Interval | None = None
+    paper_difference: float | None = None
+    relative: float | None = None  # the difference as a share of the other row's Recall@1, in percent
+    paper_relative: float | None = None
+    extra_time: float | None = None  # percent
+    paper_extra_time: float | None = None
 
 
 def lines_of(asked: Reproduction) -> list[Line]:
     """All rows of the table, with the runs that are there; then the published rows that are others' work."""
-    done, rows = records(asked.out), asked.rows
-    found = {row.name: _runs(asked, row, done) for row in rows}
-    paper = _paper(asked)
-    lines = [_line(asked, row, found, paper) for row in rows]
-    known = {row.name for row in rows}
-    return [*lines, *(_literature(name, numbers) for name, numbers in paper.items() if name not in known)]
+    done, rows, paper = records(asked.out), asked.rows, _paper(asked)
+    found = {name: _runs(asked, row, done) for name, row in rows.items()}
+    lines = [_line(asked, row, found, paper) for row in rows.values()]
+    return [*lines, *(Line(name=name, paper=numbers) for name, numbers in paper.items() if name not in rows)]
 
 
 def _runs(asked: Reproduction, row: Row, done: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
     """The finished runs of a row by seed, with the weight that was chosen for it."""
-    options = with_chosen_weight(asked, row)
+    options = settled_before(asked, row)
     by_seed = {} if options is None else {seed: find(done, with_seed(options, seed)) for seed in range(asked.seeds)}
     return {seed: record for seed, record in by_seed.items() if record is not None}
 
@@ -70,49 +67,28 @@ def _line(asked: Reproduction, row: Row, found: Mapping[str, Mapping[int, Mappin
     difference, over_classes, relative = None, None, None
     if pairs:
         gains = np.array([_metric(a, "recall@1") - _metric(b, "recall@1") for a, b in pairs])
-        difference, over_classes = t_interval(gains), _over_classes([a for a, _ in pairs], [b for _, b in pairs])
-        relative = 100 * float(gains.mean()) / float(np.mean([_metric(b, "recall@1") for _, b in pairs]))
+        ours, theirs = ([run["per_class"] for run in side] for side in zip(*pairs, strict=True))
+        difference = t_interval(gains)
+        over_classes = Interval(*(100 * value for value in class_interval(*differences_by_class(ours, theirs))))
+        relative = 100 * difference.mean / float(np.mean([_metric(b, "recall@1") for _, b in pairs]))
     both = "recall@1" in printed and "recall@1" in others_printed
     gain = printed["recall@1"] - others_printed["recall@1"] if both else None
     values = {name: np.array([_metric(run, name) for run in own.values()]) for name in asked.recipe.metrics if own}
-    weights = {run["options"]["weight"] for run in own.values() if _distils(run["options"])}
+    options, ratio = settled_before(asked, row), asked.kept(TIMES).get(time_key(asked, row))
     return Line(
         name=row.name,
+        paper=printed,
         seeds=len(own),
         ours={name: t_interval(numbers) for name, numbers in values.items() if not np.isnan(numbers).any()},
-        paper=printed,
-        against=row.against,
+        weight=options.weight if own and options and options.distils else None,
         difference=difference,
         over_classes=over_classes,
         paper_difference=gain,
         relative=relative,
         paper_relative=printed.get("relative-recall@1", None if gain is None else 100 * gain / others_printed["recall@1"]),
-        extra_time=_extra_time(asked, row),
+        extra_time=None if ratio is None else 100 * (ratio - 1),
         paper_extra_time=printed.get("extra-time"),
-        weight=weights.pop() if len(weights) == 1 else None,
     )
-
-
-def _extra_time(asked: Reproduction, row: Row) -> float | None:
-    other = next((each for each in asked.rows if each.name == row.against), None)
-    ratio = None if other is None else times(asked.out).get(time_key(asked, row, other))
-    return None if ratio is None else 100 * (ratio - 1)
-
-
-def _over_classes(ours: list[Mapping[str, Any]], theirs: list[Mapping[str, Any]]) -> Interval:
-    differences = differences_by_class([run["per_class"] for run in ours], [run["per_class"] for run in theirs])
-    return Interval(*(100 * value for value in class_interval(*differences)))
-
-
-def _literature(name: str, printed: Mapping[str, float]) -> Line:
-    nothing: dict[str, Any] = dict.fromkeys(
-        ("against", "difference", "over_classes", "paper_difference", "relative", "paper_relative", "extra_time", "paper_extra_time")
-    )
-    return Line(name=name, seeds=0, ours={}, paper=printed, weight=None, **nothing)
-
-
-def _distils(options: Mapping[str, Any]) -> bool:
-    return options["teacher"] != "none" or options["system"] != "standard"
 
 
 def _metric(run: Mapping[str, Any], name: str) -> float:
@@ -139,16 +115,13 @@ def cells(asked: Reproduction, line: Line) -> list[str]:
 
 
 def caption(asked: Reproduction) -> str:
+    others = ", ".join(dict.fromkeys(row.against for row in asked.rows.values() if row.against))
     chosen = " λ was chosen on held-out training classes." if asked.scale == "small" else ""
     return (
         f"{asked.recipe.title}; scale {asked.scale} on {asked.data}, the paper's numbers are those of {asked.benchmark} with a whole "
-        f"network; mean with the half width of its 95 % interval over seeds, last epoch.{chosen} Differences to {_references(asked)}, "
+        f"network; mean with the half width of its 95 % interval over seeds, last epoch.{chosen} Differences to {others or 'no row'}, "
         "paired by seed; time is that of the training beyond the other row's: steps that took turns, without loading and evaluation."
     )
-
-
-def _references(asked: Reproduction) -> str:
-    return ", ".join(dict.fromkeys(row.against for row in asked.rows if row.against)) or "no row"
 
 
 def markdown(asked: Reproduction) -> str:

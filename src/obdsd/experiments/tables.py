@@ -93,9 +93,12 @@ def caption(comparison: Comparison) -> str:
 def sentences(comparison: Comparison) -> list[str]:
     """What the table says: a sentence about the baseline, then one for each other row."""
     baseline, *others = comparison.lines
-    share = 100 * baseline.means["recall@1"].mean
-    first = f"{baseline.name}: for {share:.1f} % of the queries the nearest other item is of their class."
-    return [first, *(_sentence(line, baseline) for line in others)]
+    return [first_sentence(baseline.name, baseline.means["recall@1"].mean), *(_sentence(line, baseline) for line in others)]
+
+
+def first_sentence(name: str, recall: float) -> str:
+    """What a Recall@1 means, said of the row that others are compared with."""
+    return f"{name}: for {100 * recall:.1f} % of the queries the nearest other item is of their class."
 
 
 def _sentence(line: Line, baseline: Line) -> str:
@@ -120,10 +123,8 @@ def signed(value: float | None, digits: int, unit: str = "") -> str:
 
 def _plain(value: Any) -> Any:
     """Ready for JSON, which has no NaN: null instead."""
-    if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Interval):
-        return _plain(value._asdict())
+    if dataclasses.is_dataclass(value) or isinstance(value, Interval):
+        value = value._asdict() if isinstance(value, Interval) else vars(value)
     if isinstance(value, dict):
         return {name: _plain(entry) for name, entry in value.items()}
     if isinstance(value, list):

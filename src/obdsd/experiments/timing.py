@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 
 from obdsd.options import TrainOptions
 from obdsd.training import Trainer
@@ -19,16 +20,22 @@ WARM_UP = 3  # a memory that knows its rows, moments that exist
 class Pace:
     """A training in its last epoch, on one batch of its data; nothing is written."""
 
+    first: Pace | None = None  # the training of a teacher that is trained before
+
     def __init__(self, options: TrainOptions) -> None:
-        options = options.replace(workers=0, reference=False)
-        self.trainer = trainer = Trainer(options, collection_of(options))
+        self.options = options.replace(workers=0, reference=False)
+        self.trainer = trainer = Trainer(self.options, collection_of(options))
+        trainer.system.begin(self._train_first)
         trainer.place.epoch = options.epochs - 1
         self.batch = trainer.fabric.to_device(next(trainer.batches.epoch(trainer.place.epoch)))
         beginning, _ = seconds_of(trainer.begin_epoch, trainer.device)
         self.once = beginning / len(trainer.batches)  # a step's share of what is done once an epoch
-        self.first = Pace(options.replace(teacher="none", preset="")) if options.teacher.name == "born-again" else None
         for _ in range(WARM_UP):
             self.step()
+
+    def _train_first(self) -> nn.Module:
+        self.first = Pace(self.options.replace(teacher="none", preset=""))
+        return self.first.trainer.model
 
     def step(self) -> None:
         self.trainer.step(*self.batch)
@@ -36,7 +43,7 @@ class Pace:
     def turn(self) -> float:
         """Seconds of a step; of one in each generation if there are two."""
         step, _ = seconds_of(self.step, self.trainer.device)
-        return step + self.once + (0.0 if self.first is None else self.first.turn())
+        return step + self.once + (self.first.turn() if self.first else 0.0)
 
 
 def relative_time(own: TrainOptions, other: TrainOptions, turns: int) -> float:
@@ -47,13 +54,9 @@ def relative_time(own: TrainOptions, other: TrainOptions, turns: int) -> float:
 
 def seconds_of(act: Callable[[], Any], device: torch.device) -> tuple[float, Any]:
     """How long it takes until the device has done it, and what it returns."""
-    _wait(device)
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda _: None
+    wait(device)
     start = time.perf_counter()
     result = act()
-    _wait(device)
+    wait(device)
     return time.perf_counter() - start, result
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
