@@ -34,6 +34,7 @@ STEPS = [
     ("margin+s2sd-msdf+obdp", {"system": "s2sd(widths=[8, 12], feature_weight=50.0, feature_from=0)", "micro_batch": 3}),
     ("ms+global", {"targets": "global-diffusion(omega=0.3, neighbours=9)"}),
     ("soft-triple+proxy-diffusion", {}),
+    ("ms+psd", {"teacher": "knowing", "targets": "own-proxies(omega=0.5)"}),
 ]
 
 

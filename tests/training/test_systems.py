@@ -1,8 +1,10 @@
-"""The paper's other systems in a training: born again, S2SD's heads, the global manifold, the proxies' manifold."""
+"""The paper's other systems in a training: born again, S2SD's heads, the global manifold, the proxies' manifold, no labels."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,7 +13,7 @@ from obdsd.method.global_diffusion import GlobalDiffusion
 from obdsd.method.targets import BatchDiffusion
 from obdsd.method.teachers import TeacherBatch
 from obdsd.options import TrainOptions
-from obdsd.training import Trainer, train
+from obdsd.training import Trainer, build, train
 from obdsd.training.checkpoints import read_state
 from tests.training.reading import assert_same_end, model_bytes, trainer_of
 
@@ -139,3 +141,33 @@ def test_the_proxies_of_the_batch_join_its_graph(options):
 def test_wrong_labels_need_labels():
     with pytest.raises(InputError, match=r"label_noise=0.2 has no labels to spoil without supervision"):
         TrainOptions("rows.npz", supervision="none", label_noise=0.2)
+
+
+def test_without_supervision_the_labels_change_nothing(image_options, tmp_path, monkeypatch):
+    """The training classes' labels are shuffled: the weights stay the same to the last bit."""
+    first = train(image_options("nt-xent+obd-sd"), show=False)
+    assert first.metrics[1]["loss"]["distillation"] > 0
+    honest = build.collection_of
+
+    def shuffled(options):
+        collection = honest(options)
+        part = collection["train"]
+        other = part.replace(labels=np.random.default_rng(0).permutation(part.labels))
+        return replace(collection, parts={**collection.parts, "train": other})
+
+    by_labels = train(image_options("ms", out=str(tmp_path / "honest")), show=False)
+    monkeypatch.setattr(build, "collection_of", shuffled)
+    second = train(image_options("nt-xent+obd-sd", out=str(tmp_path / "second")), show=False)
+    assert model_bytes(first.folder) == model_bytes(second.folder)
+    by_wrong_labels = train(image_options("ms", out=str(tmp_path / "shuffled")), show=False)
+    assert model_bytes(by_labels.folder) != model_bytes(by_wrong_labels.folder)
+
+
+def test_two_views_of_an_image_are_its_only_kin(image_options):
+    trainer = trainer_of(image_options("nt-xent", epoch_batches=2))
+    images, labels, indices = next(trainer.batches.epoch(0))
+    assert torch.equal(labels, indices)
+    assert torch.equal(indices[::2], indices[1::2])
+    assert len(indices.unique()) == 4
+    assert all(not torch.equal(one, other) for one, other in zip(images[::2], images[1::2], strict=True))  # views differ
+    assert len(trainer.batches) == 2

@@ -9,7 +9,7 @@ from obdsd.errors import InputError
 from obdsd.models import Embedder
 from obdsd.training import train
 from obdsd.training.checkpoints import read_state
-from tests.training.reading import few_steps, trainer_of, weights
+from tests.training.reading import few_steps, trainer_of, weights, with_own_parts
 
 TEACHERS = ["none", "previous-epoch", "ema(decay=0.9)", "memory", "features"]
 TARGETS = ["pairwise(scale=0.7)", "batch-diffusion(omega=0.3)", "batch-diffusion(omega=0.3, form=softmax)", "balanced(pairwise)"]
@@ -41,6 +41,17 @@ def test_a_running_average_follows_at_the_pace_that_was_asked_for(options):
         trainer, _ = few_steps(chosen, count=1)
         expected = decay * start + (1 - decay) * trainer.model.head[0].weight
         torch.testing.assert_close(trainer.system.teacher.model.head[0].weight, expected)
+
+
+@with_own_parts
+def test_a_teachers_own_proxies_and_labels_reach_the_targets_from_every_chunk(options):
+    own = {"teacher": "knowing", "targets": "own-proxies(omega=0.5)", **STRONG}
+    (whole, parts), (chunked, same), (again, _) = (few_steps(options("ms+psd", micro_batch=size, **own)) for size in (0, 6, 16))
+    assert parts[-1]["distillation"] > 0
+    assert [each["distillation"] for each in same] == pytest.approx([each["distillation"] for each in parts], rel=1e-4)
+    for one, other, equal in zip(*(each.model.parameters() for each in (whole, chunked, again)), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+        assert torch.equal(one, equal)  # one chunk
 
 
 def test_balanced_targets_are_a_setting_of_a_training(finished):
