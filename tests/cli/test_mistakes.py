@@ -39,6 +39,7 @@ TRAIN = [  # obdsd train glyphs …
     ("--head-lr fast", "head_lr=fast must be a number"),
     ("--logger wandbb", "logger=wandbb must be one of tensorboard, wandb, mlflow; did you mean wandb?"),
     ("--lr 0", "lr=0.0 must be a number above 0"),
+    ("--lr -1e-3", "lr=-0.001 must be a number above 0"),
     ("--lr nan", "lr=nan must be a number above 0"),
     ("--omega 1", "targets=batch-diffusion(omega=1.0): omega=1.0 must lie in [0, 1); try 0.3, or 0 for no diffusion"),
     ("--omega much", "targets=batch-diffusion(omega=much): omega=much must be a number"),

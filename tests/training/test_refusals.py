@@ -14,8 +14,7 @@ from obdsd.data.batches import ClassBatches
 from obdsd.errors import InputError
 from obdsd.training import Trainer, build, train
 from obdsd.training.checkpoints import read_state
-from obdsd.training.loader import TrainingBatches
-from tests.training.reading import trainer_of
+from tests.training.reading import rewritten, trainer_of
 
 BAD = [
     ({"device": "cuda"}, "device='cuda' cannot be used"),
@@ -54,12 +53,6 @@ def test_bad_input_is_one_line_and_leaves_nothing(options, changes, message):
     assert not Path(chosen.out).exists()
 
 
-def test_a_batch_of_two_processes_is_not_shared_by_three(options):
-    trainer = trainer_of(options("ms"))
-    with pytest.raises(InputError, match="batch_size=16 must be a multiple of the 3 processes that share it"):
-        TrainingBatches(trainer.options, trainer.part, trainer.model, rank=0, processes=3)
-
-
 @pytest.mark.parametrize("logger", ["tensorboard", "wandb", "mlflow"])
 def test_a_logger_that_is_not_installed(options, logger):
     if importlib.util.find_spec(logger):
@@ -84,11 +77,9 @@ def test_batch_statistics_are_not_shared_between_processes_without_gpus(image_op
 
 
 def test_test_classes_that_cannot_be_scored(options, features, tmp_path):
-    with np.load(features) as file:
-        rows, labels = file["embeddings"], file["labels"]
-    np.savez(tmp_path / "one.npz", embeddings=rows, labels=labels, split=np.where(labels < 23, "train", "test"))
+    data = rewritten(features, tmp_path / "one.npz", split=np.repeat(["train", "test"], [23 * 6, 6]))
     with pytest.raises(InputError, match="test needs 2 classes and 2 items in one of them to be scored; split otherwise"):
-        train(options(data=str(tmp_path / "one.npz")), show=False)
+        train(options(data=data), show=False)
 
 
 def test_an_unwritable_folder(options, tmp_path):
