@@ -7,6 +7,7 @@ With one process nothing is sent and nothing copied.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -42,7 +43,14 @@ def engine(device: str, precision: Any) -> Fabric:
     here = int(os.environ["LOCAL_WORLD_SIZE"])  # by ddp: gloo on CPUs, nccl on GPUs
     fabric = Fabric(accelerator=chosen.type, devices=here, num_nodes=processes() // here, strategy="ddp", precision=precision)
     fabric.launch()
+    atexit.register(_disconnect)
     return fabric
+
+
+def _disconnect() -> None:
+    """gloo's threads, if they still run when Python ends, abort the process."""
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 class Ranks:
