@@ -55,5 +55,5 @@ if __name__ == "__main__":
         torch.save(one_step(name, options), out / f"{number}-rank-{torch.distributed.get_rank()}.pt")
     for number, words in enumerate(plan["commands"]):
         (out / f"code-{number}-rank-{torch.distributed.get_rank()}").write_text(str(main(words)))
-    for step, name, options in plan["stopped"]:
+    for name, options, step in plan["stopped"]:
         stopped_and_resumed(preset(name, **options), step)

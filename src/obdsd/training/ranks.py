@@ -35,11 +35,11 @@ def engine(device: str, precision: Any) -> Fabric:
     """The engine on the device of that name, or with torchrun on each process's own; its processes are connected."""
     for name in ("lightning.fabric", "lightning.pytorch"):  # its remarks are ours already, or of no use
         logging.getLogger(name).setLevel(logging.WARNING)
+    if processes() > 1 and ":" in device:
+        raise InputError(f"device={device} is one device, torchrun gives each process its own; leave the number out")
     chosen = choose_device(device)
     if processes() == 1:
         return Fabric(accelerator=chosen.type, devices=1 if chosen.index is None else [chosen.index], precision=precision)
-    if ":" in device:
-        raise InputError(f"device={device} is one device, torchrun gives each process its own; leave the number out")
     here = int(os.environ["LOCAL_WORLD_SIZE"])  # by ddp: gloo on CPUs, nccl on GPUs
     fabric = Fabric(accelerator=chosen.type, devices=here, num_nodes=processes() // here, strategy="ddp", precision=precision)
     fabric.launch()
