@@ -32,6 +32,9 @@ class Terminated(SystemExit):
         super().__init__(self.CODE)
         self.reason = reason
 
+    def __reduce__(self) -> tuple[type[Terminated], tuple[str]]:
+        return Terminated, (self.reason,)
+
 
 class FinishedError(InputError):
     """A run that was to go on is complete."""
