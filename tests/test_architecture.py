@@ -16,7 +16,7 @@ LIGHT = {
     "errors": set(),
     "seeds": set(),
     "preprocessing": {"errors"},
-    "processes": set(),
+    "processes": {""},
     "spec": {"errors"},
     "convert": {"errors"},
     "parts": {"convert", "errors", "spec"},

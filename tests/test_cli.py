@@ -5,12 +5,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 import obdsd
 from obdsd import cli
-from obdsd.cli import info, parser
+from obdsd.catalogue import LOSSES
+from obdsd.cli import evaluate, info, parser
 from obdsd.errors import InputError, Terminated
 from obdsd.options import TrainOptions
 
@@ -89,24 +91,22 @@ def test_help_of_a_comparison_has_the_options_of_a_training_that_hold_for_every_
 
 
 def test_info_as_json_and_as_a_table(capsys):
-    facts = json.loads(printed(capsys, "info", "--format", "json"))
+    facts, table = json.loads(printed(capsys, "info", "--format", "json")), printed(capsys, "info")
     assert facts["obdsd"] == obdsd.__version__
-    table = printed(capsys, "info")
-    for name in ("python", "torch", "accelerator"):
-        assert f"{facts[name]}\n" in table
+    assert all(f"{facts[name]}\n" in table for name in ("python", "torch", "accelerator"))
 
 
 def test_parts_of_all_kinds_and_of_one(capsys):
     every, losses = printed(capsys, "parts"), printed(capsys, "parts", "loss")
     assert losses in every
-    assert "  margin: " in losses
-    assert "      beta: " in losses
-    assert "batch-diffusion: " in every
-    assert "batch-diffusion: " not in losses
+    assert all(name in losses for name in ("  margin: ", "      beta: "))
+    assert [("batch-diffusion: " in text) for text in (every, losses)] == [True, False]
 
 
 COMMANDS = ", ".join(cli.COMMANDS)
+SWITCHED = ("x.npz --clusters false", "--clusters No x.npz", "x.npz --clusters=maybe", "a b --clusters maybe", "a b --clusters true")
 MISTAKES = [
+    *((f"evaluate {line}", "--clusters takes no value; --clusters turns it on, --no-clusters turns it off") for line in SWITCHED),
     ("trian", "there is no command 'trian'; did you mean train?"),
     ("zzz", f"there is no command 'zzz'; there are {COMMANDS}"),
     ("--epochs 3 train glyphs", f"--epochs must come after a command; there are {COMMANDS}"),
@@ -139,24 +139,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(line, answer, capsys):
     assert capsys.readouterr() == ("", f"obdsd: {answer}\n")
 
 
-SWITCH = "--clusters takes no value; --clusters turns it on, --no-clusters turns it off"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "evaluate x.npz --clusters false",
-        "evaluate --clusters No x.npz",
-        "evaluate x.npz --clusters=maybe",
-        "evaluate a b --clusters maybe",
-        "evaluate a b --clusters true",
-    ],
-)
-def test_a_switch_with_a_value_is_refused(line, capsys):
-    assert cli.main(line.split()) == 2
-    assert capsys.readouterr().err == f"obdsd: {SWITCH}\n"
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -170,15 +152,7 @@ def test_options_may_stand_anywhere_and_the_last_counts(line, monkeypatch):
     given = []
     monkeypatch.setattr("obdsd.cli.evaluate.run", given.append)
     assert cli.main(["evaluate", *line.split()]) == 0
-    (options,) = given
-    assert (options.model, options.data, options.ks, options.clusters, options.per_class, options.out) == (
-        "model",
-        "data",
-        (1, 2),
-        False,
-        True,
-        "s.json",
-    )
+    assert given == [evaluate.Options("model", "data", ks=(1, 2), clusters=False, per_class=True, out="s.json")]
 
 
 def test_debug_adds_the_traceback(capsys):
@@ -188,40 +162,25 @@ def test_debug_adds_the_traceback(capsys):
     assert said.endswith("obdsd: format=xml must be one of table, json\n")
 
 
-class Fails:
-    """In the place of a command's `run`."""
+RAISED = [
+    (InputError("batch_size=110 must be a multiple of 4;\ntry 112"), 2, "batch_size=110 must be a multiple of 4; try 112"),
+    (FileNotFoundError(2, "No such file or directory", "photos"), 2, "photos: No such file or directory"),
+    (ModuleNotFoundError(name="umap"), 2, 'umap is not installed; pip install "obdsd[umap]" installs it'),
+    (KeyboardInterrupt(), 130, "interrupted"),
+    (Terminated(), 75, "terminated"),
+    (Terminated("another process was lost"), 75, "another process was lost"),
+]
 
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
 
-    def __call__(self, options: object) -> None:
-        raise self.error
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "printed"),
-    [
-        (
-            InputError("data.batch_size=110 must be a multiple of 4;\ntry 112"),
-            2,
-            "obdsd: data.batch_size=110 must be a multiple of 4; try 112\n",
-        ),
-        (FileNotFoundError(2, "No such file or directory", "photos"), 2, "obdsd: photos: No such file or directory\n"),
-        (ModuleNotFoundError(name="umap"), 2, 'obdsd: umap is not installed; pip install "obdsd[umap]" installs it\n'),
-        (KeyboardInterrupt(), 130, "obdsd: interrupted\n"),
-        (Terminated(), 75, "obdsd: terminated\n"),
-        (Terminated("another process was lost"), 75, "obdsd: another process was lost\n"),
-    ],
-    ids=["input", "file", "extra", "ctrl-c", "sigterm", "lost process"],
-)
+@pytest.mark.parametrize(("error", "code", "printed"), RAISED)
 def test_what_a_command_raises_becomes_an_exit_code(monkeypatch, capsys, error, code, printed):
-    monkeypatch.setattr(info, "run", Fails(error))
+    monkeypatch.setattr(info, "run", Mock(side_effect=error))
     assert cli.main(["info"]) == code
-    assert capsys.readouterr().err == printed
+    assert capsys.readouterr().err == f"obdsd: {printed}\n"
 
 
 def test_a_defect_is_not_taken_for_a_mistake(monkeypatch):
-    monkeypatch.setattr(info, "run", Fails(ZeroDivisionError("ours")))
+    monkeypatch.setattr(info, "run", Mock(side_effect=ZeroDivisionError("ours")))
     with pytest.raises(ZeroDivisionError, match="ours"):
         cli.main(["info"])
 
@@ -256,13 +215,26 @@ def test_packages_offer_parts_by_an_entry_point(path):
     assert sys.modules["made_up_parts"].loaded
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [("1 / 0", "ZeroDivisionError: division by zero"), ("import nowhere", "ModuleNotFoundError: No module named 'nowhere'")],
-)
+FAILING = [("1 / 0", "ZeroDivisionError: division by zero"), ("import nowhere", "ModuleNotFoundError: No module named 'nowhere'")]
+
+
+@pytest.mark.parametrize(("content", "why"), FAILING)
 def test_a_package_whose_parts_fail_is_named_in_one_line(path, capsys, content, why):
     offer(path, content)
     assert cli.main(["info"]) == 2
     said = f"obdsd: package made-up offers parts (made_up_parts) that cannot be loaded ({why}); mend or uninstall it\n"
     assert capsys.readouterr() == ("", said)
     assert cli.main(["info", "--help"]) == 0  # help imports nothing
+
+
+def test_a_registered_part_that_cannot_be_built_is_named_in_one_line(tmp_path, monkeypatch, capsys):
+    def build(dim, depth=2):
+        """A loss whose author added a number to a text."""
+        return "deep" + depth
+
+    monkeypatch.setattr(LOSSES, "_homes", dict(LOSSES._homes))
+    monkeypatch.setattr(LOSSES, "_outside", set())
+    obdsd.register("loss", "deep", build)
+    assert cli.main(["train", "glyphs", "--loss", "deep(depth=3)", "--out", str(tmp_path / "run")]) == 2
+    why = 'TypeError: can only concatenate str (not "int") to str'
+    assert capsys.readouterr().err == f"obdsd: loss=deep(depth=3): its builder failed ({why}); mend it\n"

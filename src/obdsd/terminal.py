@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from types import TracebackType
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
@@ -27,16 +24,33 @@ class _Speed(TextColumn):
 
 
 @contextmanager
+def _progress(show: bool, *columns: ProgressColumn, transient: bool = False) -> Iterator[Progress]:
+    """Bars on standard error; where that is no terminal they only count. What is printed on their console is plain text."""
+    console = Console(stderr=True, quiet=not show, soft_wrap=True, markup=False, emoji=False, highlight=False)
+    progress = Progress(*columns, console=console, transient=transient, disable=not (show and console.is_terminal))
+    with nullcontext() if progress.disable else progress:
+        yield progress
+
+
+@contextmanager
 def bar(what: str, total: int, unit: str = "items") -> Iterator[Advance]:
-    """A function to be told how many of `total` were done since it was last told."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _Lines(what, total, unit).advance
-        return
+    """A function to be told how many of `total` were done since it was last told. A log gets plain lines, none if it is over soon."""
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), _Speed(unit), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda count: progress.advance(task, count)
+    with _progress(True, *columns, transient=True) as progress:
+        progress.add_task(what, total=total)
+        (task,) = progress.tasks
+        last_line = 0.0
+
+        def advance(count: int) -> None:
+            nonlocal last_line
+            progress.advance(task.id, count)
+            seconds = task.elapsed or 0.0
+            if progress.disable and task.completed and seconds - last_line >= LINE_SECONDS:
+                last_line, speed = seconds, task.completed / seconds
+                left = (total - task.completed) / speed
+                progress.console.print(f"{what}: {task.completed:,} of {total:,}, {speed:,.0f} {unit}/s, {left:,.0f} s left")
+
+        yield advance
 
 
 @contextmanager
@@ -56,110 +70,45 @@ def stages() -> Iterator[Callable[[str, int, int], None]]:
         yield tell
 
 
-class _Lines:
-    """The same as plain lines, for logs: none if it is over soon."""
-
-    def __init__(self, what: str, total: int, unit: str) -> None:
-        self.what, self.total, self.unit, self.done = what, total, unit, 0
-        self.start = self.last = time.monotonic()
-
-    def advance(self, count: int) -> None:
-        self.done += count
-        now = time.monotonic()
-        if not self.done or now - self.last < LINE_SECONDS:
-            return
-        self.last = now
-        speed = self.done / (now - self.start)
-        left = (self.total - self.done) / speed
-        line = f"{self.what}: {self.done:,} of {self.total:,}, {speed:,.0f} {self.unit}/s, {left:,.0f} s left"
-        print(line, file=sys.stderr, flush=True)
-
-
 class TrainingDisplay:
-    """A training that shows nothing; the others build on it."""
+    """A bar for the epochs and one for the steps, with what the last of each gave; in a log a line an epoch."""
 
-    def __init__(self, epochs: int, steps: int, first_epoch: int = 0) -> None:
-        self.epochs, self.steps, self.first_epoch = epochs, steps, first_epoch
-        self.began = time.monotonic()
-
-    def __enter__(self) -> TrainingDisplay:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        pass
+    def __init__(self, progress: Progress, epochs: int, steps: int, first_epoch: int) -> None:
+        self.progress, self.first_epoch = progress, first_epoch
+        self.all = progress.add_task("epochs", total=epochs, completed=first_epoch, last="")
+        self.one = progress.add_task("steps", total=steps, last="")
 
     def note(self, text: str) -> None:
         """A line that stays."""
+        self.progress.console.print(text)
 
-    def step(self, epoch: int, items: int, parts: Mapping[str, float]) -> None:
+    def step(self, items: int, parts: Mapping[str, float]) -> None:
         """A batch of `items` is done; `parts` of the loss."""
+        self.progress.advance(self.one)
+        steps = self.progress.tasks[self.one]
+        self.progress.update(self.one, last=f"{_parts(parts)}, {items * steps.completed / (steps.elapsed or 1):,.0f}/s")
 
     def epoch(self, line: Mapping[str, Any]) -> None:
         """An epoch is done; `line` is what metrics.jsonl holds of it."""
-
-
-class TrainingLines(TrainingDisplay):
-    """A line an epoch on standard error, for logs."""
-
-    def note(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    def epoch(self, line: Mapping[str, Any]) -> None:
-        done = line["epoch"] + 1
-        left = (time.monotonic() - self.began) / (done - self.first_epoch) * (self.epochs - done)
-        self.note(f"epoch {done}/{self.epochs}: {_summary(line)}, {left:,.0f} s left")
-
-
-class TrainingBars(TrainingDisplay):
-    """A bar for the epochs and one for the steps, with what the last of each gave."""
-
-    def __init__(self, epochs: int, steps: int, first_epoch: int = 0) -> None:
-        super().__init__(epochs, steps, first_epoch)
-        columns = (
-            TextColumn("{task.description:<6}"),
-            BarColumn(30),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[last]}"),
+        done, epochs = line["epoch"] + 1, self.progress.tasks[self.all]
+        summary = ", ".join(
+            [_parts(line["loss"]), f"{line['items_per_second']:,.0f}/s"]
+            + [f"{part} R@1 {100 * line[part]['recall@1']:.2f} %" for part in ("validation", "test") if part in line]
         )
-        self.progress = Progress(*columns, console=Console(stderr=True))
-        self.all = self.progress.add_task("epochs", total=epochs, completed=first_epoch, last="")
-        self.one = self.progress.add_task("steps", total=steps, last="")
-        self.seen = 0
-
-    def __enter__(self) -> TrainingDisplay:
-        self.progress.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.progress.stop()
-
-    def note(self, text: str) -> None:
-        self.progress.console.print(text, highlight=False, markup=False)
-
-    def step(self, epoch: int, items: int, parts: Mapping[str, float]) -> None:
-        self.seen += items
-        speed = self.seen / (time.monotonic() - self.began)
-        self.progress.advance(self.one)
-        self.progress.update(self.one, last=f"{_parts(parts)}, {speed:,.0f}/s")
-
-    def epoch(self, line: Mapping[str, Any]) -> None:
-        self.progress.update(self.all, completed=line["epoch"] + 1, last=_summary(line))
+        self.progress.update(self.all, completed=done, last=summary)
         self.progress.reset(self.one)
-        self.began, self.seen = time.monotonic(), 0
+        if self.progress.disable:
+            left = (epochs.elapsed or 0) / (done - self.first_epoch) * ((epochs.total or 0) - done)
+            self.note(f"epoch {done}/{epochs.total}: {summary}, {left:,.0f} s left")
 
 
-def training_display(show: bool) -> type[TrainingDisplay]:
-    if not show:
-        return TrainingDisplay
-    return TrainingBars if Console(stderr=True).is_terminal else TrainingLines
+@contextmanager
+def training_display(show: bool, epochs: int, steps: int, first_epoch: int = 0) -> Iterator[TrainingDisplay]:
+    """What a training is told to show; nothing unless `show`."""
+    counts = (TextColumn("{task.description:<6}"), BarColumn(30), MofNCompleteColumn(), TimeRemainingColumn())
+    with _progress(show, *counts, TextColumn("{task.fields[last]}")) as progress:
+        yield TrainingDisplay(progress, epochs, steps, first_epoch)
 
 
 def _parts(parts: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in parts.items())
-
-
-def _summary(line: Mapping[str, Any]) -> str:
-    words = [_parts(line["loss"]), f"{line['items_per_second']:,.0f}/s"]
-    words += [f"{part} R@1 {100 * line[part]['recall@1']:.2f} %" for part in ("validation", "test") if part in line]
-    return ", ".join(words)

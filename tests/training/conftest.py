@@ -1,7 +1,12 @@
+import os
+import signal
+from itertools import count
+
 import numpy as np
 import pytest
 from PIL import Image
 
+from obdsd.errors import Terminated
 from obdsd.presets import preset
 from obdsd.training import train
 from tests.made_up import write_rows
@@ -62,3 +67,26 @@ def finished(features, tmp_path_factory):
         return records[key]
 
     return make
+
+
+@pytest.fixture
+def broken_off(options, monkeypatch):
+    """A training that ends at the `number`-th call of a method, by an error or by SIGTERM: its options, to go on with it."""
+
+    def run(where, name, number, error=None, preset="ms+obd-sd", show=False, **changes):
+        chosen, method, calls = options(preset, **changes), getattr(where, name), count(1)
+
+        def stopping(self, *rest):
+            if next(calls) == number:
+                if error is not None:
+                    raise error
+                os.kill(os.getpid(), signal.SIGTERM)
+            return method(self, *rest)
+
+        monkeypatch.setattr(where, name, stopping)
+        with pytest.raises(error or Terminated):
+            train(chosen, show=show)
+        monkeypatch.setattr(where, name, method)
+        return chosen.replace(resume=True)
+
+    return run

@@ -3,15 +3,49 @@
 import itertools
 import json
 from pathlib import Path
+from unittest.mock import patch
 
+import numpy as np
 import torch
+from torch.nn.functional import normalize
 
+from obdsd import ProxyDiffusion, Teacher, TeacherBatch
+from obdsd.catalogue import TARGETS, TEACHERS
 from obdsd.models import Embedder
 from obdsd.training import Trainer
 from obdsd.training.build import collection_of
 from obdsd.training.run_folder import RunFolder
 
 CLOCK = ("seconds", "items_per_second")
+
+
+class KnowingTeacher(Teacher):
+    """Brings proxies and labels of its own: 5 classes, of which a part of the batch may hold any number."""
+
+    def forward(self, inputs, indices=None):
+        labels, proxies = indices % 5, torch.eye(5, inputs.shape[1])
+        return TeacherBatch(normalize(inputs, dim=1), indices=indices, proxies=proxies[labels.unique()], labels=labels)
+
+
+class OwnProxies(ProxyDiffusion):
+    """The walk over the teacher's own proxies, mixed with its own labels."""
+
+    def check(self, items, objective, teacher):
+        pass
+
+    def complete(self, batch, objective, labels):
+        return batch
+
+    def __call__(self, teacher, temperature=1.0):
+        kin = (teacher.labels[:, None] == teacher.labels).float()
+        return (super().__call__(teacher, temperature) + kin / kin.sum(dim=1, keepdim=True)) / 2
+
+
+def with_own_parts(test):
+    """A function in whose course the two are registered."""
+    for table, part in ((TEACHERS, {"knowing": KnowingTeacher}), (TARGETS, {"own-proxies": OwnProxies})):
+        test = patch.dict(table._homes, part)(test)
+    return test
 
 
 def weights(folder) -> dict[str, torch.Tensor]:
@@ -41,6 +75,13 @@ def assert_same_end(first, second):
     one, other = (json.loads((Path(folder) / "result.json").read_text()) for folder in (first, second))
     assert {**one, "seconds": 0} == {**other, "seconds": 0}
     assert (Path(first) / "per_class.json").read_bytes() == (Path(second) / "per_class.json").read_bytes()
+
+
+def rewritten(features, path, **arrays) -> str:
+    """The embeddings file again, with these arrays in it."""
+    with np.load(features) as file:
+        np.savez(path, **{**file, **arrays})
+    return str(path)
 
 
 def trainer_of(options) -> Trainer:

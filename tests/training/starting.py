@@ -7,12 +7,11 @@ from pathlib import Path
 
 import torch
 
-import obdsd
 from obdsd.experiments import compare
 from obdsd.training import train
+from tests.started import SOURCES
 
-SOURCES = os.pathsep.join(str(folder) for folder in (Path(obdsd.__file__).parents[1], Path(__file__).parents[2]))
-os.environ["PYTHONPATH"] = SOURCES  # these files, whatever is installed: the server knows nothing of pytest's path
+os.environ["PYTHONPATH"] = SOURCES  # the server knows nothing of pytest's path
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload([__name__, "obdsd.cli.train", "obdsd.data.folders", "obdsd.data.embeddings", "obdsd.objectives.s2sd"])
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from obdsd import terminal
+from obdsd.terminal import training_display
 from obdsd.training import train
 
 SHOWN = {"epochs": 3, "val_fraction": 0.3, "evaluate_every": 1, "reference": True}
@@ -24,26 +24,22 @@ def seen(capsys) -> str:
 
 
 def test_bars_in_a_terminal(options, in_a_terminal, capsys):
-    assert terminal.training_display(True) is terminal.TrainingBars
     train(options(**SHOWN))
     text = seen(capsys)
-    assert "epochs ━" in text
-    assert "steps" in text
-    assert "3/3" in text
+    assert all(words in text for words in ("epochs ━", "steps", "3/3"))
     assert re.search(r"base \d\.\d+, distillation \d\S*, weight \d\S*, [\d,]+/s, validation R@1 \d+\.\d\d %", text)
     for note in ("scoring the untrained features", "scoring the test classes"):
         assert note in [line.strip() for line in text.splitlines()]  # a line of its own, which stays
 
 
 def test_bars_begin_where_a_run_goes_on(in_a_terminal, capsys):
-    with terminal.TrainingBars(5, 4, first_epoch=2) as display:
-        display.note("the run began with [2] threads")  # no markup of rich
-        display.step(2, 16, {"base": 0.5})
-        assert display.progress.tasks[0].completed == 2
-        assert display.progress.tasks[1].completed == 1
+    with training_display(True, 5, 4, first_epoch=2) as display:
+        display.note("the run in :ghost: began with [2] threads")  # no markup of rich
+        display.step(16, {"base": 0.5})
+        assert [task.completed for task in display.progress.tasks] == [2, 1]
         display.epoch({"epoch": 2, "loss": {"base": 0.5}, "items_per_second": 7.0})
         assert [task.completed for task in display.progress.tasks] == [3, 0]
-    assert "the run began with [2] threads" in seen(capsys)
+    assert "the run in :ghost: began with [2] threads" in seen(capsys)
 
 
 def test_lines_in_a_log(options, capsys, monkeypatch):

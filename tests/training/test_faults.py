@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import subprocess
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -97,15 +96,8 @@ def test_killed_at_random_moments(features, tmp_path, whole, system):
 
 def test_killed_with_images_and_loader_processes(pictures, tmp_path):
     """Other processes load the images: the numbers stay the same."""
-    images = {
-        "backbone": "tiny-conv",
-        "batchnorm": "train",
-        "crop": 0.7,
-        "test_every": 0,
-        "batch_size": 6,
-        "val_fraction": 0.4,
-        "evaluate_every": 3,
-    }
+    images = {"backbone": "tiny-conv", "batchnorm": "train", "crop": 0.7, "batch_size": 6}
+    images |= {"test_every": 0, "evaluate_every": 3, "val_fraction": 0.4}
     trainings = {workers: long_training(pictures, tmp_path / str(workers), **images, workers=workers) for workers in (0, 2)}
     whole = trainings[0].replace(out=str(tmp_path / "whole"))
     to_the_end(whole)
@@ -141,23 +133,13 @@ def test_sigterm_finishes_the_step_and_exits_75(stopped, whole, tmp_path):
     assert_same_end(whole, tmp_path / "run")
 
 
-DAMAGE = {
-    "cut": lambda content: content[: len(content) // 2],
-    "empty": lambda content: b"",
-    "a flipped bit": lambda content: content[:2000] + bytes([content[2000] ^ 4]) + content[2001:],
-    "a flipped bit of the checksum": lambda content: content[:-1] + bytes([content[-1] ^ 1]),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(stopped, whole, tmp_path, capsys, damage):
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(stopped, whole, tmp_path, capsys):
     shutil.copytree(stopped[0].out, tmp_path / "run")
     last = tmp_path / "run" / "checkpoints" / "last.pt"
-    last.write_bytes(DAMAGE[damage](last.read_bytes()))
+    last.write_bytes(last.read_bytes()[:-2000])
     train(stopped[0].replace(out=str(tmp_path / "run"), resume=True))
-    shown = capsys.readouterr().err
-    assert "last.pt: is damaged or no checkpoint" in shown
-    assert "going on from before.pt, which is whole" in shown
+    message = "last.pt: is damaged or no checkpoint (its checksum does not fit); going on from before.pt, which is whole"
+    assert message in capsys.readouterr().err
     assert_same_end(whole, tmp_path / "run")
 
 
@@ -189,15 +171,8 @@ def test_two_trainings_do_not_share_a_folder(features, tmp_path, monkeypatch):
     monkeypatch.setattr("obdsd.training.run_folder.LOCK_SECONDS", 0.1)
     options = long_training(features, tmp_path / "run", epochs=1000)
     process = start(options)
-    while not (tmp_path / "run" / "checkpoints" / "last.pt").exists():
-        assert process.is_alive()
-        time.sleep(0.002)
+    assert wait_for_epochs(process, options.out, 1)
     with pytest.raises(InputError, match=r"out=.*run is being trained by another process; wait for it, or stop it"):
         train(options.replace(resume=True), show=False)
-    process.kill()
-    process.join()
-    process = start(options)  # the lock went with it
-    before = len((tmp_path / "run" / "metrics.jsonl").read_bytes().splitlines())
-    assert wait_for_epochs(process, tmp_path / "run", before + 1)
     process.kill()
     process.join()

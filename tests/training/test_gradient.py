@@ -1,9 +1,14 @@
+"""The gradient of a batch in chunks is that of the whole; readings of the distillation, by hand numbers."""
+
+import math
+
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import normalize
 
-from obdsd import BatchDiffusion, MemoryTeacher, PreviousEpochTeacher, SelfDistillation, objectives
-from obdsd.training.gradient import backward, in_chunks
+from obdsd import BatchDiffusion, MemoryTeacher, PairwiseTargets, PreviousEpochTeacher, SelfDistillation, TeacherBatch, objectives
+from obdsd.training.gradient import backward, gradient_share, in_chunks, targets_reading
 from tests.oracles import slow
 
 
@@ -13,24 +18,16 @@ class Net(nn.Module):
         self.layers = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 5))
 
     def forward(self, x):
-        return nn.functional.normalize(self.layers(x), dim=1)
-
-
-def objective(name):
-    return {
-        "multi-similarity": objectives.multi_similarity,
-        "margin": lambda: objectives.margin(8),
-        "proxy-anchor": lambda: objectives.proxy_anchor(8, 5),
-    }[name]()
+        return normalize(self.layers(x), dim=1)
 
 
 INPUTS, LABELS = torch.randn(16, 10, generator=torch.Generator().manual_seed(0)), torch.arange(8).repeat(2)
 
 
-def gradients(name, micro_batch, dropout=0.0, teacher_kind=PreviousEpochTeacher):
-    """Gradients of model and objective for the whole loss, OBD-SD included, and the state of the random numbers afterwards."""
+def gradients(make_loss, micro_batch, teacher_kind):
+    """Gradients of model and objective for the whole loss, OBD-SD included, and the rows."""
     torch.manual_seed(0)
-    model, loss = Net(dropout), objective(name)
+    model, loss = Net(), make_loss()
     torch.manual_seed(1)
     teacher = PreviousEpochTeacher(Net())
     if teacher_kind is MemoryTeacher:
@@ -40,15 +37,15 @@ def gradients(name, micro_batch, dropout=0.0, teacher_kind=PreviousEpochTeacher)
     batch = in_chunks(teacher, INPUTS, torch.arange(16), micro_batch)
     torch.manual_seed(2)
     rows = backward(model, INPUTS, lambda z: loss(z, LABELS) + distill(z, batch, 0.5), micro_batch, torch.Tensor.backward)
-    return [p.grad for p in (*model.parameters(), *loss.parameters())], rows, torch.get_rng_state()
+    return [p.grad for p in (*model.parameters(), *loss.parameters())], rows
 
 
 @pytest.mark.parametrize("micro_batch", [1, 5, 8, 15])
 @pytest.mark.parametrize("teacher", [PreviousEpochTeacher, MemoryTeacher])
-@pytest.mark.parametrize("name", ["multi-similarity", "margin", "proxy-anchor"])
-def test_chunks_give_the_gradient_of_the_whole_batch(name, teacher, micro_batch):
-    direct, rows, _ = gradients(name, 0, teacher_kind=teacher)
-    cached, same_rows, _ = gradients(name, micro_batch, teacher_kind=teacher)
+@pytest.mark.parametrize("make_loss", [objectives.multi_similarity, lambda: objectives.margin(8), lambda: objectives.proxy_anchor(8, 5)])
+def test_chunks_give_the_gradient_of_the_whole_batch(make_loss, teacher, micro_batch):
+    direct, rows = gradients(make_loss, 0, teacher)
+    cached, same_rows = gradients(make_loss, micro_batch, teacher)
     torch.testing.assert_close(same_rows, rows, rtol=1e-5, atol=1e-6)
     largest = max(float(g.abs().max()) for g in direct)
     assert largest > 1e-3
@@ -85,3 +82,37 @@ def test_no_chunk_is_larger_than_asked():
     model.register_forward_pre_hook(lambda module, inputs: sizes.append(len(inputs[0])))
     backward(model, INPUTS, lambda z: z.sum(), 6, torch.Tensor.backward)
     assert sizes == [6, 6, 4, 6, 6, 4]
+
+
+def test_rows_that_are_all_alike_give_flat_targets():
+    alike = TeacherBatch(torch.eye(3)[:1].expand(4, 3))
+    reading = targets_reading(SelfDistillation(1.0), alike, torch.tensor([0, 0, 0, 1]))
+    assert reading == pytest.approx({"entropy": 1.0, "same_class": (3 * 2 / 4) / 4})
+
+
+def test_the_entropy_of_two_orthogonal_rows():
+    reading = targets_reading(SelfDistillation(1.0, temperature=0.5), TeacherBatch(torch.eye(2)), torch.tensor([7, 7]))
+    p = 1 / (1 + math.exp(-2))
+    assert math.isclose(reading["entropy"], -(p * math.log(p) + (1 - p) * math.log(1 - p)) / math.log(2), rel_tol=1e-6)
+    assert math.isclose(reading["same_class"], 1 - p, rel_tol=1e-6)
+
+
+def test_rows_that_the_teacher_does_not_know_are_left_out():
+    z, labels = normalize(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), dim=1), torch.tensor([0, 0, 1, 1, 1])
+    known = torch.tensor([True, False, True, True, False])
+    distill = SelfDistillation(1.0, targets=PairwiseTargets(2.0))
+    assert targets_reading(distill, TeacherBatch(z, known), labels) == targets_reading(distill, TeacherBatch(z[known]), labels[known])
+    assert targets_reading(distill, TeacherBatch(z, torch.zeros(5, dtype=torch.bool)), labels) == {}
+
+
+def test_shares_are_of_what_moves_unit_rows():
+    z = normalize(torch.randn(5, 3, generator=torch.Generator().manual_seed(1)), dim=1).requires_grad_()
+    pull = (z @ torch.tensor([1.0, 2.0, 3.0])).sum()
+    along = 5 * z.square().sum()  # its gradient is 10 z: it moves no unit row
+    assert math.isclose(gradient_share(z, z.shape[1], 3 * pull + along, pull), 1 / 4, rel_tol=1e-5)
+    assert math.isclose(gradient_share(z, z.shape[1], along, pull), 1.0, rel_tol=1e-5)
+    assert gradient_share(z, z.shape[1], 0 * pull, 0 * pull) == 0
+    beside = torch.cat([z.detach(), torch.ones(5, 2)], dim=1).requires_grad_()  # features, which pull too
+    pull = (beside[:, :3] @ torch.tensor([1.0, 2.0, 3.0])).sum()
+    assert math.isclose(gradient_share(beside, 3, 3 * pull + 100 * beside[:, 3:].sum(), pull), 1 / 4, rel_tol=1e-5)
+    assert z.grad is None

@@ -3,28 +3,26 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
 
-import obdsd
 from obdsd.options import as_dict
 from obdsd.presets import preset
 from obdsd.training import RunRecord, train
 from obdsd.training.checkpoints import read_state
 from tests.made_up import write_rows
+from tests.started import python, wait_until
 from tests.training.reading import lines
 from tests.training.two_processes import one_step
 
 HERE = Path(__file__).parent
 SMALL = {"batch_size": 16, "dim": 6, "lr": 1e-3, "device": "cpu", "weight": 20.0, "reference": False}
 TWO = {**SMALL, "epochs": 2, "evaluate_every": 0}
+STOPS = (0, 6, 14)  # never, or inside a generation of 8 steps
 STEPS = [
     ("ms+obd-sd", {}),
     ("margin+obd-sd", {}),
@@ -34,23 +32,12 @@ STEPS = [
     ("margin+s2sd-msdf+obdp", {"system": "s2sd(widths=[8, 12], feature_weight=50.0, feature_from=0)", "micro_batch": 3}),
     ("ms+global", {"targets": "global-diffusion(omega=0.3, neighbours=9)"}),
     ("soft-triple+proxy-diffusion", {}),
+    ("ms+psd", {"teacher": "knowing", "targets": "own-proxies(omega=0.5)"}),
 ]
 
 
-@contextmanager
-def torchrun(*words, processes=2):
-    """The processes are gone at the end, whatever happens."""
-    environment = {**os.environ, "PYTHONPATH": f"{Path(obdsd.__file__).parents[1]}:{HERE.parents[1]}", "OMP_NUM_THREADS": "1"}
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    process = subprocess.Popen(
-        [*launcher, *map(str, words)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(os.getpgid(process.pid), signal.SIGKILL)
+def torchrun(*words):
+    return python("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, *words)
 
 
 def command(folder, options):
@@ -68,13 +55,10 @@ def started(features, tmp_path_factory):
     projected = {"head": "linear", "head_init": "projection", "epochs": 2, "val_fraction": 0.3, "evaluate_every": 1, "reference": True}
     whole = preset("margin+obd-sd", odd, **{**SMALL, **projected, "report": False, "out": str(folder / "both")})
     uneven = preset("ms+psd", features, **{**TWO, "batch_size": 15, "per_class": 3, "out": str(folder / "uneven")})
-    born_again = {"data": features, **TWO, "out": ""}
     plan = {
         "steps": [(name, {"data": features, **SMALL, **changes}) for name, changes in STEPS],
         "commands": [command(folder, whole), command(folder, uneven)],
-        "stopped": [  # 4 steps an epoch, 8 a generation
-            (step, "ms+bar+obdp", {**born_again, "out": str(folder / f"stopped-{step}")}) for step in (0, 6, 14)
-        ],
+        "stopped": [("ms+bar+obdp", {"data": features, **TWO, "out": str(folder / f"stopped-{step}")}, step) for step in STOPS],
     }
     (folder / "plan.json").write_text(json.dumps(plan))
     with torchrun(HERE / "two_processes.py", folder / "plan.json") as process:
@@ -151,20 +135,11 @@ def test_both_generations_are_trained_by_both_processes_and_go_on_in_either(star
             assert one.read_bytes() == other.read_bytes(), (step, part)
 
 
-def wait_until(happened, process, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def test_a_lost_process_ends_the_others_and_the_run_goes_on_with_any_number(features, tmp_path):
     """One of two is killed; later both are asked to end; then one process finishes what two began."""
     epochs = 20
-    options = preset(
-        "ms+obd-sd", features, **{**TWO, "epochs": epochs, "checkpoint_steps": 2, "report": False, "out": str(tmp_path / "run")}
-    )
+    often = {**TWO, "epochs": epochs, "checkpoint_steps": 2, "report": False}
+    options = preset("ms+obd-sd", features, **often, out=str(tmp_path / "run"))
     last, words = tmp_path / "run" / "checkpoints" / "last.pt", ["-m", "obdsd", *command(tmp_path, options)]
     with torchrun(*words) as process:
         wait_until(last.exists, process)

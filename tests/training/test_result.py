@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,8 @@ from obdsd.evaluation import evaluate
 from obdsd.evaluation.embedding import embed
 from obdsd.evaluation.geometry import density, spectral_decay
 from obdsd.models import Embedder
-from obdsd.training import RunRecord, train
-from tests.training.reading import lines
+from obdsd.training import RunRecord, build, train
+from tests.training.reading import lines, rewritten
 
 ALL = {"weight": 100.0, "evaluate_every": 1, "test_every": 2, "val_fraction": 0.3, "reference": True, "label_noise": 0.2}
 
@@ -33,9 +34,8 @@ def test_what_a_run_leaves(finished, features):
     rows = embed(record.model(), test)
     assert written["scores"] == evaluate(rows, np.asarray(test.class_names)[test.labels]).as_dict() == record.scores
     assert (record.epoch, record.last_epoch, record.chosen_by) == (1, 1, "last epoch")
-    assert np.average(record.per_class["recall@1"], weights=record.per_class["queries"]) == pytest.approx(
-        record.scores["recall@1"], abs=1e-5
-    )
+    mean = np.average(record.per_class["recall@1"], weights=record.per_class["queries"])
+    assert mean == pytest.approx(record.scores["recall@1"], abs=1e-5)
     first, second = lines(record.folder)
     assert "test" not in first
     assert second["test"] == {**record.scores, "nmi": None, "ami": None}
@@ -49,11 +49,6 @@ def test_what_a_run_leaves(finished, features):
     assert (record.threads, record.processes, record.device) == (torch.get_num_threads(), 1, "cpu")
     assert record.data["test"]["items"] == len(test)
     assert record.rows() == {}  # rows of a file are embedded again in no time
-
-
-def test_a_record_is_what_train_returns(finished):
-    record = finished(**ALL)
-    assert RunRecord.read(record.folder) == record
 
 
 def test_geometry_goes_by_the_true_labels_of_the_training_set(finished, features):
@@ -106,72 +101,89 @@ def test_the_best_epoch_is_chosen_by_held_out_classes_and_training_stops_without
 
 
 def test_held_out_classes_of_ones_own(options, features, tmp_path):
-    with np.load(features) as file:
-        rows, labels = file["embeddings"], file["labels"]
-    split = np.where(labels < 9, "train", np.where(labels < 14, "val", "test"))
-    np.savez(tmp_path / "split.npz", embeddings=rows, labels=labels, split=split)
-    chosen = options(data=str(tmp_path / "split.npz"), epochs=1, select="best", evaluate_every=1)
+    data = rewritten(features, tmp_path / "split.npz", split=np.repeat(["train", "val", "test"], [9 * 6, 5 * 6, 10 * 6]))
+    chosen = options(data=data, epochs=1, select="best", evaluate_every=1)
     assert train(chosen, show=False).validation["queries"] == 5 * 6
     with pytest.raises(InputError, match=r"has held-out classes of its own \(val\); leave val_fraction and val_fold out"):
         train(chosen.replace(val_fraction=0.2, out=str(tmp_path / "other")), show=False)
 
 
-@pytest.fixture
-def copy(finished, tmp_path):
-    """The folder of a finished run, to be spoilt."""
-    return Path(shutil.copytree(finished("ms").folder, tmp_path / "copy"))
-
-
-def spoil(name, content):
-    return lambda folder: (folder / name).write_text(content)
-
-
-def remove(*names):
-    return lambda folder: [(folder / name).unlink() for name in names]
-
-
-def without(name, field):
-    def change(folder):
-        content = json.loads((folder / name).read_text())
-        del content[field]
-        (folder / name).write_text(json.dumps(content))
-
-    return change
-
-
-def failed(folder):
-    remove("result.json")(folder)
-    spoil("failure.json", '{"fault": "the loss is not finite"}')(folder)
-
-
-NO_RECORD = [
-    (shutil.rmtree, r"no such folder, give the folder of a finished obdsd train or obdsd compare"),
-    (remove("run.json", "config.yaml"), r"holds no run \(no config.yaml\), give the folder of a finished"),
-    (remove("result.json"), r"its training is not finished \(no result.json\), go on with it by obdsd train --resume"),
-    (failed, r"its training failed \(the loss is not finite\), train it anew"),
-    (spoil("run.json", '{"format": 99}'), r"is a run of another version of obdsd \(format 99, not 4\); use that version, or train again"),
-    (spoil("result.json", '{"sco'), r"result.json: cannot be read \(.*\); mend or restore it"),
-    (spoil("result.json", "[]"), r"result.json: must hold named fields, .*; mend or restore it"),
-    (without("result.json", "scores"), r"its result has no 'scores'; restore it, or train it again"),
-    (without("per_class.json", "labels"), r"its result has no 'labels'; restore it, or train it again"),
-    (remove("per_class.json"), r"per_class.json: cannot be read"),
-    (spoil("config.yaml", "data: x\nmomentous: 3\n"), r"config.yaml: momentous=3 is no option here; did you mean momentum\?"),
-    (spoil("config.yaml", "epochs: 3\n"), r"config.yaml: .*missing .*required .*argument: 'data'"),
+NO_RECORD = [  # what is written into the folder of a finished run, or removed
+    (
+        {"run.json": None, "config.yaml": None},
+        r"holds no run \(no config.yaml\), give the folder of a finished obdsd train",
+    ),
+    ({"result.json": None}, r"its training is not finished \(no result.json\), go on with it by obdsd train --resume"),
+    ({"result.json": None, "failure.json": '{"fault": "not finite"}'}, r"its training failed \(not finite\), train it anew"),
+    ({"run.json": '{"format": 99}'}, r"is a run of another version of obdsd \(format 99, not 4\); use that version, or train again"),
+    ({"result.json": '{"sco'}, r"result.json: cannot be read \(.*\); mend or restore it"),
+    ({"result.json": "[]"}, r"result.json: must hold named fields, .*; mend or restore it"),
+    ({"result.json": '{"train": {}}'}, r"its result has no 'scores'; restore it, or train it again"),
+    ({"per_class.json": '{"queries": []}'}, r"its result has no 'labels'; restore it, or train it again"),
+    ({"per_class.json": None}, r"per_class.json: cannot be read"),
+    ({"config.yaml": "data: x\nmomentous: 3\n"}, r"config.yaml: momentous=3 is no option here; did you mean momentum\?"),
+    ({"config.yaml": "epochs: 3\n"}, r"config.yaml: .*missing .*required .*argument: 'data'"),
 ]
 
 
-@pytest.mark.parametrize(("change", "message"), NO_RECORD)
-def test_what_is_no_finished_run_is_refused_in_one_line(copy, change, message):
-    change(copy)
+@pytest.mark.parametrize(("changes", "message"), NO_RECORD)
+def test_what_is_no_finished_run_is_refused_in_one_line(finished, tmp_path, changes, message):
+    copy = Path(shutil.copytree(finished("ms").folder, tmp_path / "copy"))
+    for name, content in changes.items():
+        (copy / name).unlink() if content is None else (copy / name).write_text(content)
     with pytest.raises(InputError, match=message) as caught:
         RunRecord.read(copy)
     assert "\n" not in str(caught.value)
     assert str(copy) in str(caught.value)
 
 
-def test_a_comparison_that_is_not_finished_is_named(tmp_path):
-    folder = tmp_path / "all" / "ms" / "seed-0"
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text("data: x\n")
+def test_a_comparison_that_is_not_finished_and_a_folder_that_is_not_there_are_named(tmp_path):
+    with pytest.raises(InputError, match="no such folder, give the folder of a finished"):
+        RunRecord.read(tmp_path / "all")
+    (tmp_path / "all" / "ms" / "seed-0").mkdir(parents=True)
+    (tmp_path / "all" / "ms" / "seed-0" / "config.yaml").write_text("data: x\n")
     with pytest.raises(InputError, match=r"the comparison is not finished \(no comparison.json\), the same obdsd compare goes on with it"):
         RunRecord.read(tmp_path / "all")
+
+
+def test_a_search_never_reads_a_test_class(options, monkeypatch):
+    chosen = options(val_fraction=0.3, score="validation", evaluate_every=1, reference=True)
+    collection = build.collection_of(chosen)
+    test = collection["test"]
+    spoilt = test.replace(items=Unreadable())
+    monkeypatch.setattr(build, "collection_of", lambda _: replace(collection, parts={**collection.parts, "test": spoilt}))
+    record = train(chosen, show=False)
+    assert json.loads((record.folder / "result.json").read_text())["scored"] == "validation"
+    assert record.scores["recall@1"] == record.validation["recall@1"]
+    assert set(record.reference) == {"frozen features", "their PCA"}
+    assert set(record.per_class["labels"]) == set(collection["val"].class_names)
+
+
+class Unreadable:
+    def __len__(self):
+        return 1
+
+    def read(self, position):
+        raise AssertionError("a test item was read")
+
+    def name(self, position):
+        return str(position)
+
+    def stamp(self, positions):
+        return b""
+
+
+@pytest.mark.parametrize("separate", [True, False])
+def test_query_and_gallery(options, features, tmp_path, separate):
+    """Classes are told apart by name: query and gallery number theirs differently."""
+    with np.load(features) as file:
+        rows, labels = file["embeddings"], file["labels"]
+    split = np.where(labels < 12, "train", np.where((np.arange(len(labels)) % 6 < 2) & (labels != 20), "query", "gallery"))
+    data = rewritten(features, tmp_path / "other.npz", split=split if separate else np.where(labels < 12, "train", "test"))
+    record = train(options(epochs=1, data=data), show=False)
+    with torch.no_grad():
+        z = record.model()(torch.from_numpy(rows)).numpy()
+    asks, asked = (split == "query", split == "gallery") if separate else (labels >= 12, labels >= 12)
+    query = (z[asks], labels[asks]) if separate else None
+    assert record.scores["recall@1"] == pytest.approx(evaluate(z[asked], labels[asked], query=query, clusters=False)["recall@1"])
+    assert record.scores["queries"] == (11 * 2 if separate else 12 * 6)

@@ -60,4 +60,4 @@ def test_outside_the_main_thread_nothing_is_touched():
 
 def test_the_end_travels_between_processes():
     end = pickle.loads(pickle.dumps(Terminated("a process was lost")))
-    assert (end.code, str(end)) == (75, "a process was lost")
+    assert (end.code, end.reason) == (75, "a process was lost")

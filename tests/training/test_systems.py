@@ -1,17 +1,19 @@
-"""The paper's other systems in a training: born again, S2SD's heads, the global manifold, the proxies' manifold."""
+"""The paper's other systems in a training: born again, S2SD's heads, the global manifold, the proxies' manifold, no labels."""
 
 import json
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from obdsd.errors import InputError, Terminated
+from obdsd.errors import Terminated
 from obdsd.method.global_diffusion import GlobalDiffusion
 from obdsd.method.targets import BatchDiffusion
 from obdsd.method.teachers import TeacherBatch
-from obdsd.options import TrainOptions
-from obdsd.training import Trainer, train
+from obdsd.training import Trainer, build, train
 from obdsd.training.checkpoints import read_state
 from tests.training.reading import assert_same_end, model_bytes, trainer_of
 
@@ -32,27 +34,17 @@ def test_the_first_generation_is_the_plain_training_and_teaches_the_second(finis
     assert (str(again.options.teacher), str(again.options.targets)) == ("born-again", "pairwise")
 
 
-@pytest.mark.parametrize("generation", ["first", "second"])
-def test_born_again_goes_on_inside_either_generation(options, finished, monkeypatch, capsys, generation):
-    whole, chosen = finished("ms+bar+obdp"), options("ms+bar+obdp")
-    step, calls = Trainer.step, []
-
-    def broken(self, *batch):
-        calls.append(self)
-        if len(calls) == (6 if generation == "first" else 14):  # an epoch is 4 steps, a generation 8
-            raise Terminated
-        return step(self, *batch)
-
-    monkeypatch.setattr(Trainer, "step", broken)
-    with pytest.raises(Terminated):
-        train(chosen)
-    out = Path(chosen.out)
+@pytest.mark.parametrize(("step", "generation"), [(6, "first"), (14, "second")])  # an epoch is 4 steps, a generation 8
+def test_born_again_goes_on_inside_either_generation(broken_off, finished, monkeypatch, capsys, step, generation):
+    whole, broken = finished("ms+bar+obdp"), broken_off(Trainer, "step", step, Terminated, "ms+bar+obdp", show=True)
+    out, left, take = Path(broken.out), count(), Trainer.step
     assert f"first, the plain loss is trained in {out / 'first'}; its model will teach" in capsys.readouterr().err
     assert (out / "first" / "result.json").exists() == (generation == "second")
-    train(chosen.replace(resume=True), show=False)
+    monkeypatch.setattr(Trainer, "step", lambda self, *batch: (next(left), take(self, *batch))[1])
+    train(broken, show=False)
     assert_same_end(whole.folder, out)
     assert_same_end(whole.folder / "first", out / "first")
-    assert len(calls) <= 16 + 4 + 1  # at most the broken epoch is done again
+    assert next(left) <= 16 - step + 4 + 1  # at most the broken epoch is done again
 
 
 def test_heads_are_thrown_away_and_teach_the_embedding(finished):
@@ -61,15 +53,9 @@ def test_heads_are_thrown_away_and_teach_the_embedding(finished):
     assert all(line["loss"]["distillation"] > 0 for line in heads.metrics)
     assert heads.metrics[0]["loss"]["weight"] == 50.0
     assert "gradient_share" in heads.metrics[0]["distillation"]
-    assert json.loads((heads.folder / "result.json").read_text())["system"] == {
-        "loss": "multi-similarity",
-        "teacher": "none",
-        "targets": "pairwise",
-        "system": "s2sd(widths=[8, 12])",
-        "weight": 50.0,
-        "temperature": 1.0,
-        "ramp": "constant",
-    }
+    system = json.loads((heads.folder / "result.json").read_text())["system"]
+    parts = {"loss": "multi-similarity", "teacher": "none", "targets": "pairwise", "system": "s2sd(widths=[8, 12])"}
+    assert system == {**parts, "weight": 50.0, "temperature": 1.0, "ramp": "constant"}
 
 
 def test_heads_learn_at_the_base_rate_without_decay_and_their_losses_at_their_own(options):
@@ -136,6 +122,27 @@ def test_the_proxies_of_the_batch_join_its_graph(options):
     assert not torch.allclose(trainer.system.distill.targets(batch), alone, atol=1e-4)
 
 
-def test_wrong_labels_need_labels():
-    with pytest.raises(InputError, match=r"label_noise=0.2 has no labels to spoil without supervision"):
-        TrainOptions("rows.npz", supervision="none", label_noise=0.2)
+def test_without_supervision_the_labels_change_nothing(image_options, tmp_path, monkeypatch):
+    """The training classes' labels are shuffled: the weights stay the same to the last bit."""
+    first = train(image_options("nt-xent+obd-sd"), show=False)
+    assert first.metrics[1]["loss"]["distillation"] > 0
+    collection = build.collection_of(first.options)
+    part = collection["train"]
+    other = part.replace(labels=np.random.default_rng(0).permutation(part.labels))
+    shuffled = replace(collection, parts={**collection.parts, "train": other})
+    by_labels = train(image_options("ms", out=str(tmp_path / "honest")), show=False)
+    monkeypatch.setattr(build, "collection_of", lambda options: shuffled)
+    second = train(image_options("nt-xent+obd-sd", out=str(tmp_path / "second")), show=False)
+    assert model_bytes(first.folder) == model_bytes(second.folder)
+    by_wrong_labels = train(image_options("ms", out=str(tmp_path / "shuffled")), show=False)
+    assert model_bytes(by_labels.folder) != model_bytes(by_wrong_labels.folder)
+
+
+def test_two_views_of_an_image_are_its_only_kin(image_options):
+    trainer = trainer_of(image_options("nt-xent", epoch_batches=2))
+    images, labels, indices = next(trainer.batches.epoch(0))
+    assert torch.equal(labels, indices)
+    assert torch.equal(indices[::2], indices[1::2])
+    assert len(indices.unique()) == 4
+    assert all(not torch.equal(one, other) for one, other in zip(images[::2], images[1::2], strict=True))  # views differ
+    assert len(trainer.batches) == 2

@@ -10,13 +10,14 @@ from obdsd.cli import main
 from obdsd.errors import Terminated
 from obdsd.presets import preset
 from obdsd.training import Trainer, train
-from obdsd.training.build import collection_of
+from tests.training.reading import trainer_of, with_own_parts
 
 
+@with_own_parts
 def one_step(name: str, options: dict) -> dict[str, torch.Tensor]:
     """Loss parts and gradients after the first batch of epoch 1, with a teacher that differs from the student."""
     chosen = preset(name, **options)
-    trainer = Trainer(chosen, collection_of(chosen))
+    trainer = trainer_of(chosen)
     with torch.no_grad():
         for weight in trainer.system.teacher.parameters():
             weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel())))
@@ -54,5 +55,5 @@ if __name__ == "__main__":
         torch.save(one_step(name, options), out / f"{number}-rank-{torch.distributed.get_rank()}.pt")
     for number, words in enumerate(plan["commands"]):
         (out / f"code-{number}-rank-{torch.distributed.get_rank()}").write_text(str(main(words)))
-    for step, name, options in plan["stopped"]:
+    for name, options, step in plan["stopped"]:
         stopped_and_resumed(preset(name, **options), step)

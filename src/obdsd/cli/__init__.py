@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _tell("interrupted")
         return INTERRUPTED
     except Terminated as end:
-        _tell(str(end) or "terminated")
+        _tell(end.reason)
         return TERMINATED
     except BrokenPipeError:  # obdsd … | head: nobody reads on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -89,10 +89,8 @@ def load_outside_parts() -> None:
             point.load()
         except Exception as fault:
             package = point.dist.name if point.dist else point.value
-            why = f"{type(fault).__name__}: {fault}"
-            raise InputError(
-                f"package {package} offers parts ({point.value}) that cannot be loaded ({why}); mend or uninstall it"
-            ) from fault
+            offer = f"package {package} offers parts ({point.value}) that cannot be loaded"
+            raise InputError(f"{offer} ({type(fault).__name__}: {fault}); mend or uninstall it") from fault
 
 
 def _summary(command: str) -> str:

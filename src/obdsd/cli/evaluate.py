@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from obdsd.cli.embed import MODEL, ModelOptions, check_suffix, embed_part, open_both
-from obdsd.cli.info import versions
 from obdsd.errors import InputError
 from obdsd.files import check_place, write_json
 from obdsd.options import LARGEST, as_dict, option
+from obdsd.processes import versions
 
 if TYPE_CHECKING:
     from obdsd.data import Part

@@ -6,11 +6,10 @@ import json
 import os
 import platform
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
-from obdsd import __version__
 from obdsd.options import option
+from obdsd.processes import versions
 
 
 @dataclass(frozen=True)
@@ -30,21 +29,7 @@ def run(options: Options) -> None:
         "accelerator": str(accelerator or "none (CPU)"),
     }
     if options.format == "json":
-        print(json.dumps(facts, indent=2))
-        return
+        return print(json.dumps(facts, indent=2))
     width = max(map(len, facts))
     for name, fact in facts.items():
         print(f"{name:{width}}  {fact}")
-
-
-def versions() -> dict[str, str]:
-    """Of this package, of Python, and of the packages that numbers depend on."""
-    packages = ("torch", "torchvision", "timm", "pytorch-metric-learning", "lightning", "faiss-cpu")
-    return {"obdsd": __version__, "python": platform.python_version(), **{name: _version_or_missing(name) for name in packages}}
-
-
-def _version_or_missing(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
+import re
 import textwrap
 import typing
 from collections.abc import Mapping, Sequence
@@ -24,24 +25,23 @@ YES_OR_NO = ("true", "false", "yes", "no", "on", "off", "1", "0")
 OMEGA = "Sets omega of --targets: the probability of continuing the walk, or the share that a control mixes in."
 
 
-class _Help(argparse.RawDescriptionHelpFormatter):
-    """Lines of one width, in which batch-diffusion stays whole."""
+class _Help(argparse.HelpFormatter):
+    """Paragraphs and lines of one width, in which batch-diffusion stays whole."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=26, width=WIDTH)
 
-    def _split_lines(self, text: str, width: int) -> list[str]:
-        return _wrapped(text, width)
+    def _split_lines(self, text: str, width: int = WIDTH) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
-
-def _wrapped(text: str, width: int = WIDTH) -> list[str]:
-    return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join("\n".join(self._split_lines(paragraph)) for paragraph in text.split("\n\n"))
 
 
 def flags_of(command: str, module: ModuleType, words: Sequence[str]) -> dict[str, Any] | None:
     """What the words say, by option; None if they ask for help, which is then printed."""
-    parser, actions = parser_of(command, module)
-    switches = {flag for flag, action in actions.items() if action.nargs == 0}
+    parser = parser_of(command, module)
+    actions = parser._option_string_actions
     try:
         found, left = parser.parse_known_intermixed_args(words)
     except argparse.ArgumentError as mistake:  # of one kind here: a flag with a value too many, or without one
@@ -50,7 +50,8 @@ def flags_of(command: str, module: ModuleType, words: Sequence[str]) -> dict[str
         parser.print_help()
         return None
     for flag, word in itertools.pairwise(words):
-        if flag in switches and not word.startswith("-") and (word in left or word.lower() in YES_OR_NO):
+        is_switch = flag in actions and actions[flag].nargs == 0
+        if is_switch and not word.startswith("-") and (word in left or word.lower() in YES_OR_NO):
             raise InputError(_value_rule(actions[flag]))
     unknown = next((word for word in left if word.startswith("-")), None)
     if unknown is not None:
@@ -76,59 +77,50 @@ def options_of(command: str, module: ModuleType, flags: Mapping[str, Any]) -> An
     return print(to_yaml(getattr(module, "configuration", as_dict)(options)), end="")
 
 
-def parser_of(command: str, module: ModuleType) -> tuple[argparse.ArgumentParser, dict[str, argparse.Action]]:
-    """A parser whose flags are the fields of the command's options, in their groups; and what it does at each flag."""
-    paragraphs = (module.__doc__ or "").strip().split("\n\n")
+def parser_of(command: str, module: ModuleType) -> argparse.ArgumentParser:
+    """A parser whose flags are the fields of the command's options, in their groups."""
     parser = argparse.ArgumentParser(
         prog=f"obdsd {command}",
         usage=_usage(command, module),
-        description="\n\n".join("\n".join(_wrapped(paragraph)) for paragraph in paragraphs),
-        epilog="\n".join(_wrapped(getattr(module, "EPILOG", ""))),
+        description=module.__doc__,
+        epilog=getattr(module, "EPILOG", ""),
         formatter_class=_Help,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
         add_help=False,
         exit_on_error=False,
     )
+    parser._negative_number_matcher = re.compile(r"-\.?\d|-inf|-nan")  # argparse's own takes -1e-3 for a flag
     own = {each.name: each for each in dataclasses.fields(module.Options)}
     for each in own.values():
         if each.metadata["positional"]:
             several = typing.get_origin(hints_of(module.Options)[each.name]) is list
             parser.add_argument(each.name, nargs="*" if several else "?", metavar=each.name.upper(), help=_help(each))
-    actions = _add_flags(parser, module.Options, set())
+    _add_flags(parser, module.Options, set())
     without = getattr(module, "WITHOUT", None)
     if without is not None:  # the other options of a training are options here, too
-        actions += _add_flags(parser, TrainOptions, {*without, *own}, "every row: ")
-    actions += _add_common(parser, configured=without is not None or module.Options is TrainOptions)
-    return parser, {flag: action for action in actions for flag in action.option_strings}
+        _add_flags(parser, TrainOptions, {*without, *own}, "every row: ")
+    common = parser.add_argument_group("help and configuration")
+    if without is not None or module.Options is TrainOptions:
+        common.add_argument("--config", metavar="FILE", help="A YAML file of options, such as a run's config.yaml; flags count more.")
+        common.add_argument("--print-config", action="store_true", help="Show all options as YAML, and do nothing else.")
+    common.add_argument("--debug", action="store_true", help="Show the traceback of a mistake, too.")
+    common.add_argument("-h", "--help", action="store_true", help="Show this text.")
+    return parser
 
 
-def _add_common(parser: argparse.ArgumentParser, configured: bool) -> list[argparse.Action]:
-    """What every command has."""
-    group, actions = parser.add_argument_group("help and configuration"), []
-    if configured:
-        of_a_file = "A YAML file of options, such as a run's config.yaml; flags count more."
-        actions.append(group.add_argument("--config", metavar="FILE", help=of_a_file))
-        actions.append(group.add_argument("--print-config", action="store_true", help="Show all options as YAML, and do nothing else."))
-    actions.append(group.add_argument("--debug", action="store_true", help="Show the traceback of a mistake, too."))
-    actions.append(group.add_argument("-h", "--help", action="store_true", help="Show this text."))
-    return actions
-
-
-def _add_flags(parser: argparse.ArgumentParser, kind: type, leave_out: set[str], of: str = "") -> list[argparse.Action]:
-    hints, groups, actions = hints_of(kind), dict[str, Any](), list[argparse.Action]()
+def _add_flags(parser: argparse.ArgumentParser, kind: type, leave_out: set[str], of: str = "") -> None:
+    hints, groups = hints_of(kind), dict[str, Any]()
     for each in dataclasses.fields(kind):
         if each.name in leave_out or each.metadata["positional"] or "sentence" not in each.metadata:
             continue
         title = of + each.metadata["group"]
         group = groups[title] = groups.get(title) or parser.add_argument_group(title)
-        how: dict[str, Any] = (
-            {"action": argparse.BooleanOptionalAction} if hints[each.name] is bool else {"metavar": _metavar(hints[each.name])}
-        )
-        actions.append(group.add_argument(f"--{each.name.replace('_', '-')}", help=_help(each), **how))
+        is_switch, metavar = hints[each.name] is bool, _metavar(hints[each.name])
+        how: dict[str, Any] = {"action": argparse.BooleanOptionalAction} if is_switch else {"metavar": metavar}
+        group.add_argument(f"--{each.name.replace('_', '-')}", help=_help(each), **how)
         if kind is TrainOptions and each.name == "targets":
-            actions.append(group.add_argument("--omega", metavar="NUMBER", help=OMEGA))
-    return actions
+            group.add_argument("--omega", metavar="NUMBER", help=OMEGA)
 
 
 def _usage(command: str, module: ModuleType) -> str:

@@ -10,10 +10,14 @@ from typing import Literal
 from obdsd.catalogue import TABLES
 from obdsd.errors import InputError
 from obdsd.options import option
-from obdsd.parts import MISSING, Setting, Table, suggestion
+from obdsd.parts import MISSING, Setting, suggestion
 from obdsd.spec import written
 
 KINDS = (*TABLES, "metric")
+FORMS = {  # a kind, a part, a setting, a setting's default that must be given, and one that is there
+    "text": ("{kind}:", "  {}: {}", "      {0}: {1} [{2}]", "must be given", "default {}"),
+    "markdown": ("## {title}\n| name | meaning |\n|---|---|", "| **`{}`** | {} |", "| `{0}={2}` | {1} |", "…", "{}"),
+}
 HEADINGS = {
     "loss": "Losses: `--loss`",
     "teacher": "Teachers: `--teacher`",
@@ -41,27 +45,16 @@ class Options:
 
 
 def run(options: Options) -> None:
-    kinds = KINDS if options.kind is None else (options.kind,)
+    heading, part, row, needed, given = FORMS[options.format]
     if options.format == "markdown":
-        return print(INTRODUCTION + "".join(map(markdown, kinds)), end="")
-    for number, kind in enumerate(kinds):
-        print("\n" * (number > 0) + f"{kind}:")
+        print(INTRODUCTION)
+    for number, kind in enumerate(KINDS if options.kind is None else (options.kind,)):
+        print("\n" * (number > 0) + heading.format(kind=kind, title=HEADINGS[kind]))
         for name, sentence, settings in entries(kind):
-            print(f"  {name}: {sentence}")
+            print(part.format(name, sentence))
             for setting in settings:
-                default = "must be given" if setting.default is MISSING else f"default {written(setting.default)}"
-                print(f"      {setting.name}: {_meaning(setting)} [{default}]")
-
-
-def markdown(kind: str) -> str:
-    """A table of the parts of a kind: each with its sentence, its settings below it."""
-    lines = ["", f"## {HEADINGS[kind]}", "| name | meaning |", "|---|---|"]
-    for name, sentence, settings in entries(kind):
-        lines.append(f"| **`{name}`** | {sentence} |")
-        for setting in settings:
-            default = "…" if setting.default is MISSING else written(setting.default)
-            lines.append(f"| `{setting.name}={default}` | {_meaning(setting)} |")
-    return "\n".join(lines) + "\n"
+                default = needed if setting.default is MISSING else given.format(written(setting.default))
+                print(row.format(setting.name, _meaning(setting), default))
 
 
 def _meaning(setting: Setting) -> str:
@@ -76,5 +69,5 @@ def entries(kind: str) -> Iterator[tuple[str, str, list[Setting]]]:
 
         yield from ((metric.name, metric.sentence, []) for metric in METRICS.values())
     else:
-        table: Table = TABLES[kind]
+        table = TABLES[kind]
         yield from ((name, table.summary(name), [*table.settings(name).values()]) for name in table.names)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from obdsd.training import RunRecord
 
 EPILOG = "Defaults are the paper's for CUB-200-2011. The preset and the data change some: --print-config shows what counts."
+configuration = Options.kept
 
 
 def make(given: dict[str, object]) -> Options:
@@ -27,13 +28,9 @@ def make(given: dict[str, object]) -> Options:
     return resolve(given)
 
 
-def configuration(options: Options) -> dict[str, object]:
-    return options.kept()
-
-
 def run(options: Options) -> None:
     from obdsd.training import RunRecord, train
-    from obdsd.training.train import run_path
+    from obdsd.training.loop import run_path
 
     folder = run_path(options)
     try:
@@ -66,11 +63,8 @@ def _summary(record: RunRecord) -> str:
     untrained = max((scores["recall@1"] or 0.0 for scores in record.reference.values()), default=0.0)
     lost = untrained - (record.scores["recall@1"] or 0.0)
     if lost > 0:
-        begun_at_random = options.head != "none" and options.head_init == "random"
-        advice = (
-            "begin with --head linear --head-init projection"
-            if begun_at_random
-            else "choose epochs and lr on held-out classes (--val-fraction 0.3)"
-        )
+        advice = "choose epochs and lr on held-out classes (--val-fraction 0.3)"
+        if options.head != "none" and options.head_init == "random":
+            advice = "begin with --head linear --head-init projection"
         lines.append(f"  Recall@1 is {100 * lost:.1f} points below what was there untrained: {advice}")
     return "\n".join([*lines, f"model: {record.folder / 'model'}", f"scores: {record.folder / 'result.json'}"])

@@ -22,9 +22,8 @@ from obdsd.options import TrainOptions
 
 def collection_of(options: TrainOptions) -> Collection:
     """The data, with classes held out as asked."""
-    collection = open_data(
-        options.data, seed=options.split_seed, test_fraction=options.test_fraction, allow_incomplete=options.allow_incomplete
-    )
+    how: dict[str, Any] = {"seed": options.split_seed, "test_fraction": options.test_fraction, "allow_incomplete": options.allow_incomplete}
+    collection = open_data(options.data, **how)
     if options.val_fraction or options.fold:
         if "val" in collection.parts:
             raise InputError(f"{options.data}: has held-out classes of its own (val); leave val_fraction and val_fold out")
@@ -56,18 +55,8 @@ def model_of(options: TrainOptions, collection: Collection) -> Embedder:
     dim = options.dim
     if dim is None and width is not None and options.head_init == "projection":
         dim = min(128, width)  # it keeps what there is
-    return Embedder(
-        options.backbone,
-        dim=dim,
-        pooling=options.pooling,
-        head=options.head,
-        hidden=options.hidden,
-        batchnorm=options.batchnorm,
-        pretrained=options.pretrained,
-        features=width,
-        size=options.size,
-        seed=options.seed,
-    )
+    same = {name: getattr(options, name) for name in ("pooling", "head", "hidden", "batchnorm", "pretrained", "size", "seed")}
+    return Embedder(options.backbone, dim=dim, features=width, **same)
 
 
 def system_of(options: TrainOptions, model: Embedder, part: Part) -> System:
@@ -82,28 +71,26 @@ def system_of(options: TrainOptions, model: Embedder, part: Part) -> System:
     try:
         system.check(len(part))
     except InputError as fault:
-        raise InputError(
-            f"system={options.system}, loss={options.loss}, teacher={options.teacher}, targets={options.targets}: {fault}"
-        ) from fault
+        parts = ", ".join(f"{name}={getattr(options, name)}" for name in ("system", "loss", "teacher", "targets"))
+        raise InputError(f"{parts}: {fault}") from fault
     return system
 
 
 def optimizer_of(options: TrainOptions, system: System) -> torch.optim.Optimizer:
     """One group each for the backbone, the head and what the system trains beside them; `base_lr` is what the schedule multiplies."""
-    model: Any = system.model
-    groups: list[dict[str, Any]] = [
-        {"params": list(model.backbone.parameters()), "lr": options.lr},
-        {"params": list(model.head.parameters()), "lr": options.head_lr or options.lr},
-    ]
-    beside = system.parameter_groups(options.lr)
-    if options.objective_lr is not None and not any(not group.get("at_base_lr") for group in beside):
+    model, beside = system.model, system.parameter_groups(options.lr)
+    if options.objective_lr is not None and all(group.get("at_base_lr") for group in beside):
         raise InputError(f"objective_lr={options.objective_lr} does nothing: loss={options.loss} trains no parameters; leave it out")
     for group in beside:
-        lr = group.get("lr", options.lr) if group.pop("at_base_lr", False) or options.objective_lr is None else options.objective_lr
-        groups.append({**group, "lr": lr})
-    groups = [{**group, "base_lr": group["lr"]} for group in groups if group["params"]]
+        if not group.pop("at_base_lr", False) and options.objective_lr is not None:
+            group["lr"] = options.objective_lr
+    backbone: dict[str, Any] = {"params": [*model.backbone.parameters()]}
+    head: dict[str, Any] = {"params": [*model.head.parameters()], "lr": options.head_lr or options.lr}
+    groups = [{"lr": options.lr, **group} for group in (backbone, head, *beside) if group["params"]]
     if not groups:
         raise InputError(f"head={options.head} on backbone={options.backbone} leaves nothing to train; use head=linear")
+    for group in groups:
+        group["base_lr"] = group["lr"]
     if options.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=options.lr, weight_decay=options.weight_decay, momentum=options.momentum)
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[options.optimizer]
@@ -111,22 +98,13 @@ def optimizer_of(options: TrainOptions, system: System) -> torch.optim.Optimizer
     return kind(groups, lr=options.lr, weight_decay=options.weight_decay, fused=not scaled)
 
 
-def check_micro_batch(options: TrainOptions, model: Embedder) -> None:
-    """Chunks of a batch have statistics of their own: no BatchNorm may use them."""
-    if options.micro_batch and _uses_batch_statistics(model):
-        raise InputError(f"micro_batch={options.micro_batch} would change BatchNorm's statistics; use batchnorm=frozen with it")
-
-
-def with_shared_statistics(model: Embedder, processes: int, device: torch.device) -> Embedder:
-    """BatchNorm that trains takes its statistics from the whole batch, wherever its rows are."""
-    if processes == 1 or not _uses_batch_statistics(model):
+def with_whole_statistics(model: Embedder, micro_batch: int, processes: int, device: torch.device) -> Embedder:
+    """BatchNorm that trains takes its statistics from the whole batch, wherever its rows are; chunks have statistics of their own."""
+    if model.architecture.batchnorm != "train" or not any(isinstance(module, _BatchNorm) for module in model.modules()):
         return model
-    if device.type != "cuda":
-        raise InputError(
-            f"batchnorm=train over {processes} processes needs GPUs, device={device.type}; use batchnorm=frozen or one process"
-        )
-    return nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
-
-
-def _uses_batch_statistics(model: Embedder) -> bool:
-    return model.architecture.batchnorm == "train" and any(isinstance(module, _BatchNorm) for module in model.modules())
+    if micro_batch:
+        raise InputError(f"micro_batch={micro_batch} would change BatchNorm's statistics; use batchnorm=frozen with it")
+    if processes > 1 and device.type != "cuda":
+        fault = f"batchnorm=train over {processes} processes needs GPUs, device={device.type}"
+        raise InputError(f"{fault}; use batchnorm=frozen or one process")
+    return model if processes == 1 else nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]

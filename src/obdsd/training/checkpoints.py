@@ -47,10 +47,10 @@ class Checkpoints:
         self.folder = folder
         self.last, self.before, self.best = folder / "last.pt", folder / "before.pt", folder / "best.pt"
 
-    def write(self, state: dict[str, Any]) -> None:
-        if self.last.exists():
+    def write(self, state: dict[str, Any], best: bool = False) -> None:
+        if self.last.exists() and not best:
             os.replace(self.last, self.before)
-        write_state(self.last, state)
+        write_state(self.best if best else self.last, state)
 
     def any(self) -> bool:
         return self.last.exists() or self.before.exists()

@@ -1,26 +1,30 @@
-"""The loop of a training: epochs, evaluations, checkpoints, and the result."""
+"""A training from its options to its result: epochs, evaluations, checkpoints."""
 
 from __future__ import annotations
 
+import math
+import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from obdsd.errors import InputError, Terminated
 from obdsd.evaluation import Scores
 from obdsd.evaluation.scores import finite_or_none
-from obdsd.options import as_dict
-from obdsd.terminal import TrainingDisplay
+from obdsd.options import TrainOptions, as_dict
+from obdsd.processes import first_process, processes
+from obdsd.terminal import TrainingDisplay, training_display
+from obdsd.training import build
 from obdsd.training.checkpoints import read_state
-from obdsd.training.loggers import logger_of
-from obdsd.training.run_folder import RunFolder
-from obdsd.training.schedule import lr_factor, set_learning_rates
+from obdsd.training.loggers import check_logger, flat, logger_of
+from obdsd.training.run_folder import RunFolder, RunRecord, data_record
 from obdsd.training.stopping import Stop
-from obdsd.training.trainer import Trainer
+from obdsd.training.trainer import Diverged, Place, Trainer
 
 SYSTEM = ("loss", "teacher", "targets", "system", "weight", "temperature", "ramp")
 """Options that a result repeats: what the system is made of."""
@@ -38,7 +42,7 @@ class Loop:
         """All epochs that are left."""
         logger = logger_of(self.options.logger, self.folder.path) if self.ranks.rank == 0 else None
         with self.stop.deferred():
-            while self.trainer.place.epoch < self.options.epochs and not self._out_of_patience():
+            while self.trainer.place.epoch < self.options.epochs and not 0 < self.options.patience <= self.trainer.place.stale:
                 self._run_epoch(display)
                 line = self._close_epoch(self._evaluate())
                 display.epoch(line)
@@ -55,17 +59,19 @@ class Loop:
         since = time.perf_counter()
         trainer.begin_epoch()
         for inputs, labels, indices in self._batches_left():
-            set_learning_rates(trainer.optimizer, lr_factor(self.options, place.epoch, (place.step + 1) / len(trainer.batches)))
+            factor = lr_factor(self.options, place.epoch, (place.step + 1) / len(trainer.batches))
+            for group in trainer.optimizer.param_groups:
+                group["lr"] = group["base_lr"] * factor
             try:
                 parts = trainer.step(inputs, labels, indices)
             except InputError as fault:
-                raise self._failure(" ".join(str(fault).split()), indices) from fault
+                raise self._failure(fault, indices) from fault
             losses = {name: float(value) for name, value in parts.items()}
             place.sums = {name: place.sums.get(name, 0.0) + value for name, value in losses.items()}
             place.items += len(labels) * self.ranks.size
             place.step += 1
             place.epoch_seconds, since = place.epoch_seconds + time.perf_counter() - since, time.perf_counter()
-            display.step(place.epoch, len(labels) * self.ranks.size, losses)
+            display.step(len(labels) * self.ranks.size, losses)
             self._save_if_due()
         if not all(bool(torch.isfinite(weight).all()) for weight in trainer.model.parameters()):
             raise InputError(f"epoch {place.epoch}: the model's weights are not finite; the checkpoint before is kept, try a smaller lr")
@@ -133,16 +139,8 @@ class Loop:
         line |= scores
         if "validation" in scores:
             self._remember_best(scores["validation"]["recall@1"])
-        trainer.place = replace(
-            place,
-            epoch=place.epoch + 1,
-            step=0,
-            items=0,
-            sums={},
-            reading={},
-            epoch_seconds=0.0,
-            seconds=place.seconds + place.epoch_seconds,
-        )
+        seconds = place.seconds + place.epoch_seconds
+        trainer.place = Place(place.epoch + 1, seconds=seconds, best=place.best, best_epoch=place.best_epoch, stale=place.stale)
         self.folder.append(line)
         self._save()
         return line
@@ -153,10 +151,7 @@ class Loop:
         if recall > place.best:
             place.best, place.best_epoch, place.stale = recall, place.epoch, 0
             if self.options.select == "best":
-                self.folder.save_best({"model": self.trainer.model.state_dict()})
-
-    def _out_of_patience(self) -> bool:
-        return 0 < self.options.patience <= self.trainer.place.stale
+                self.folder.save({"model": self.trainer.model.state_dict()}, best=True)
 
     def finish(self, display: TrainingDisplay) -> None:
         """Keep the chosen epoch's model, score it on the test classes, and write the result."""
@@ -194,25 +189,79 @@ class Loop:
             display.note("scoring the untrained features")
             self.folder.write("reference.json", {name: scores.as_dict() for name, scores in self.scoring.reference().items()})
 
-    def _failure(self, fault: str, indices: Tensor) -> InputError:
+    def _failure(self, fault: InputError, indices: Tensor) -> InputError:
         """The one line for a step that cannot be taken; the batch's items go to a file."""
-        place, path = self.trainer.place, self.folder.path / "failure.json"
-        where = {"epoch": place.epoch, "step": place.step, "fault": fault, "indices": indices.tolist(), "lr": self.options.lr}
+        place, path, reason = self.trainer.place, self.folder.path / "failure.json", " ".join(str(fault).split())
+        where = {"epoch": place.epoch, "step": place.step, "fault": reason, "indices": indices.tolist(), "lr": self.options.lr}
         self.folder.write(path.name, where)
-        if "must be of unit length" in fault:  # the model's own rows, which it normalises: only zeros or NaN are not
-            fault = "the model's rows no longer have unit length, the training diverged"
-        remedy = "; try a smaller lr" if "finite" in fault or "diverged" in fault else ""
-        return InputError(
-            f"epoch {place.epoch}, step {place.step}: {fault}; stopped before the update, the batch's items are in {path}{remedy}"
-        )
+        ending = f"stopped before the update, the batch's items are in {path}{'; try a smaller lr' * isinstance(fault, Diverged)}"
+        return InputError(f"epoch {place.epoch}, step {place.step}: {reason}; {ending}")
 
 
-def flat(line: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Nested numbers as `validation/recall@1`, for loggers."""
-    numbers: dict[str, float] = {}
-    for name, value in line.items():
-        if isinstance(value, Mapping):
-            numbers |= flat(value, f"{prefix}{name}/")
-        elif isinstance(value, (int, float)):
-            numbers[prefix + name] = value
-    return numbers
+def lr_factor(options: TrainOptions, epoch: int, done: float) -> float:
+    """What multiplies every learning rate when the share `done` in (0, 1] of an epoch is reached.
+
+    >>> [lr_factor(TrainOptions("x.npz", schedule="steps", lr_steps=(2, 3), lr_gamma=0.5), epoch, 0.5) for epoch in range(5)]
+    [1.0, 1.0, 0.5, 0.25, 0.25]
+    """
+    factor = min(1.0, (epoch + done) / options.warmup_epochs) if options.warmup_epochs else 1.0
+    if options.schedule == "steps":
+        factor *= options.lr_gamma ** sum(epoch >= step for step in options.lr_steps)
+    elif options.schedule == "cosine":
+        factor *= (1 + math.cos(math.pi * (epoch + done) / options.epochs)) / 2
+    return factor
+
+
+def train(options: TrainOptions, *, show: bool = True) -> RunRecord:
+    """Train by the options and leave a run folder with a model folder in it.
+
+    Raises an `InputError` of one line for everything that is the user's to mend. Whatever ends it early, `resume` goes on from the last
+    checkpoint and comes to the same weights and numbers. SIGTERM and Ctrl-C let the step finish and write a checkpoint first.
+    """
+    check_logger(options.logger)
+    path, show = run_path(options), show and first_process()
+    with Stop() as stop, RunFolder(path, writes=first_process()) as folder:
+        collection = build.collection_of(options)
+        data, here = data_record(collection), {"threads": torch.get_num_threads(), "processes": processes()}
+        state, remarks = folder.open(options, data, here)  # a folder in use is refused before the model is made
+        trainer = Trainer(options, collection)
+        if folder.is_new:
+            folder.begin(options, data, here)
+        loop = Loop(trainer, folder, stop)
+        with trainer.ranks.together():
+            if state is None:
+                trainer.begin(partial(_train_first, options, path, trainer, show))
+            else:
+                loop.restore(state)
+            with training_display(show, options.epochs, len(trainer.batches), trainer.place.epoch) as display:
+                for remark in remarks:
+                    display.note(remark)
+                loop.score_reference(display)
+                loop.run(display)
+                loop.finish(display)
+    return RunRecord.read(path)
+
+
+def _train_first(options: TrainOptions, path: Path, trainer: Trainer, show: bool) -> nn.Module:
+    """The plain loss to its end, in a run of its own inside the run that it will teach; if it is finished, it is not repeated.
+
+    Its time counts as this training's too.
+    """
+    first = path / "first"
+    if (first / "result.json").exists():
+        record = RunRecord.read(first)
+    else:
+        if show:
+            print(f"first, the plain loss is trained in {first}; its model will teach", file=sys.stderr, flush=True)
+        plain = {"teacher": "none", "preset": options.preset.partition("+")[0], "reference": False}
+        record = train(options.replace(**plain, out=str(first), resume=(first / "config.yaml").exists()), show=show)
+    trainer.place.seconds = record.seconds
+    return record.model()
+
+
+def run_path(options: TrainOptions) -> Path:
+    """Where the run's folder is: `out`, or a name made of data, preset and seed."""
+    if options.out is not None:
+        return Path(options.out).expanduser()
+    name, _, path = options.data.partition(":")
+    return Path("runs") / f"{Path(path).stem or Path(name).stem}-{options.preset}-{options.seed}"

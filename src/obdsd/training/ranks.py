@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from lightning.fabric import Fabric
-from lightning.fabric.strategies.ddp import DDPStrategy
 from numpy.typing import NDArray
 from torch import Tensor, distributed, nn
 from torch.distributed.nn.functional import all_gather
@@ -27,6 +26,7 @@ from obdsd.errors import InputError, Terminated
 from obdsd.method.teachers import TeacherBatch
 from obdsd.models.devices import choose_device
 from obdsd.processes import processes
+from obdsd.training.gradient import joined_proxies
 
 T = TypeVar("T")
 
@@ -35,19 +35,13 @@ def engine(device: str, precision: Any) -> Fabric:
     """The engine on the device of that name, or with torchrun on each process's own; its processes are connected."""
     for name in ("lightning.fabric", "lightning.pytorch"):  # its remarks are ours already, or of no use
         logging.getLogger(name).setLevel(logging.WARNING)
-    if processes() == 1:
-        chosen = choose_device(device)
-        return Fabric(accelerator=chosen.type, devices=1 if chosen.index is None else [chosen.index], precision=precision)
-    if ":" in device:
+    if processes() > 1 and ":" in device:
         raise InputError(f"device={device} is one device, torchrun gives each process its own; leave the number out")
-    here = int(os.environ["LOCAL_WORLD_SIZE"])
-    fabric = Fabric(
-        accelerator=choose_device(device).type,
-        devices=here,
-        num_nodes=processes() // here,
-        strategy=DDPStrategy(),  # gloo on CPUs, nccl on GPUs
-        precision=precision,
-    )
+    chosen = choose_device(device)
+    if processes() == 1:
+        return Fabric(accelerator=chosen.type, devices=1 if chosen.index is None else [chosen.index], precision=precision)
+    here = int(os.environ["LOCAL_WORLD_SIZE"])  # by ddp: gloo on CPUs, nccl on GPUs
+    fabric = Fabric(accelerator=chosen.type, devices=here, num_nodes=processes() // here, strategy="ddp", precision=precision)
     fabric.launch()
     atexit.register(_disconnect)
     return fabric
@@ -91,8 +85,12 @@ class Ranks:
         """What the teacher knows of the global batch."""
         if self.size == 1:
             return batch
-        known, indices = (None if part is None else self.all(part) for part in (batch.known, batch.indices))
-        return TeacherBatch(self.all(batch.embeddings), known, indices)
+        parts = {name: self.all(part) for name, part in vars(batch).items() if part is not None and name != "proxies"}
+        if batch.proxies is not None:
+            proxies = [batch.proxies] * self.size
+            distributed.all_gather_object(proxies, batch.proxies.cpu())  # each rank may have another number of them
+            parts["proxies"] = joined_proxies(proxies).to(batch.proxies)
+        return TeacherBatch(**parts)
 
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """In one message. A parameter that got no gradient here got none elsewhere: the loss is the same."""

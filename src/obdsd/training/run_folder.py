@@ -9,9 +9,7 @@ import json
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -24,12 +22,12 @@ from obdsd.evaluation.scores import PerClass
 from obdsd.files import append_line, read_lines, read_mapping, replacing, to_yaml, write_json
 from obdsd.models import Embedder
 from obdsd.options import TrainOptions, converted
-from obdsd.training.checkpoints import Checkpoints, write_state
+from obdsd.processes import versions
+from obdsd.training.checkpoints import Checkpoints
 
 FORMAT = 4
 LOCK_SECONDS = 10  # that a process may take to end after it was told to
 OWN_FILES = ("config.yaml", "*.json", "metrics.jsonl", "*.pt", "model.safetensors", "rows.npz")
-PACKAGES = ("obdsd", "torch", "timm", "pytorch-metric-learning", "lightning", "faiss-cpu", "numpy")
 TRAIN_OR_COMPARE = "give the folder of a finished obdsd train or obdsd compare"
 
 
@@ -116,7 +114,7 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self._lock.release(force=True)
 
     def open(self, options: TrainOptions, data: dict[str, Any], here: dict[str, int]) -> tuple[dict[str, Any] | None, list[str]]:
@@ -160,8 +158,7 @@ class RunFolder:
             raise self._in_use()
         for left in ("reference.json", "metrics.jsonl", "failure.json"):  # by a run that failed early, perhaps on other data
             (self.path / left).unlink(missing_ok=True)
-        versions = {package: version(package) for package in PACKAGES}
-        self.write("run.json", {"format": FORMAT, "versions": versions, "data": data, **here})
+        self.write("run.json", {"format": FORMAT, "versions": versions(), "data": data, **here})
         with replacing(self.path / "config.yaml") as file:
             file.write(to_yaml(options.kept()).encode())
 
@@ -231,13 +228,9 @@ class RunFolder:
             if before[name] != value:
                 raise InputError(f"{name}={value} differs from {before[name]} that the run in {self.path} began with; resume it as it was")
 
-    def save(self, state: dict[str, Any]) -> None:
+    def save(self, state: dict[str, Any], best: bool = False) -> None:
         if self.writes:
-            self.checkpoints.write(state)
-
-    def save_best(self, state: dict[str, Any]) -> None:
-        if self.writes:
-            write_state(self.checkpoints.best, state)
+            self.checkpoints.write(state, best)
 
     def write(self, name: str, content: dict[str, Any]) -> None:
         if self.writes:

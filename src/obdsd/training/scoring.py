@@ -28,6 +28,7 @@ class Scoring:
     def __init__(self, options: TrainOptions, collection: Collection, model: Embedder, ranks: Ranks) -> None:
         self.options, self.collection, self.model, self.ranks = options, collection, model, ranks
         self._known: dict[int, NDArray[np.float32]] = {}
+        self._scored = "val" if options.score == "validation" else "test"
 
     def forget(self) -> None:
         """The model changes: what it made of the parts no longer holds."""
@@ -38,14 +39,14 @@ class Scoring:
         return {name: self._known[id(part)] for name, part in self.collection.parts.items() if id(part) in self._known}
 
     def validation(self) -> Scores:
-        return self._scores(self._points(self._rows, "val"))
+        return self._scores(*self._points("val"))
 
     def test(self) -> Scores:
-        return self._scores(*self._test_points(self._rows))
+        return self._scores(*self._points("test"))
 
     def final(self) -> Scores:
         """Everything about the part that the options say, the test classes if not the held-out ones."""
-        return self._scores(*self._scored_points(self._rows), clusters=True, details=True)
+        return self._scores(*self._points(self._scored), clusters=True, details=True)
 
     def geometry(self) -> dict[str, float | None]:
         """Density and spectral decay of the training set by its true labels, as in the paper."""
@@ -55,23 +56,13 @@ class Scoring:
 
     def reference(self) -> Mapping[str, Scores]:
         """The scored classes by the features that training starts from, and by their PCA to the embeddings' length."""
-        features: dict[int, NDArray[np.float32]] = {}
-
-        def plain(part: Part) -> NDArray[np.float32]:
-            if id(part) not in features:
-                features[id(part)] = self._features(part)
-            return features[id(part)]
-
-        scores = {"frozen features": self._scores(*self._scored_points(plain))}
-        train = self._features(self.collection["train"])
+        points, train = self._points(self._scored, self._features), self._features(self.collection["train"])
+        scores = {"frozen features": self._scores(*points)}
         if self.model.dim < min(train.shape):
             centre = train.mean(axis=0)
             directions = _main_directions(train - centre, self.model.dim)
-
-            def projected(part: Part) -> NDArray[np.float32]:
-                return (plain(part) - centre) @ directions
-
-            scores["their PCA"] = self._scores(*self._scored_points(projected))
+            projected = [each._replace(embeddings=(each.embeddings - centre) @ directions) for each in points]
+            scores["their PCA"] = self._scores(*projected)
         return scores
 
     def projection(self) -> NDArray[np.float32]:
@@ -81,16 +72,10 @@ class Scoring:
             raise InputError(f"dim={dim} is more than the {rows.shape[1]} features that head_init=projection keeps; ask for fewer")
         return self.ranks.once(lambda: np.ascontiguousarray(_main_directions(rows, dim).T))
 
-    def _scored_points(self, rows_of: Callable[[Part], NDArray[np.float32]]) -> tuple[Points, Points | None]:
-        return (self._points(rows_of, "val"), None) if self.options.score == "validation" else self._test_points(rows_of)
-
-    def _test_points(self, rows_of: Callable[[Part], NDArray[np.float32]]) -> tuple[Points, Points | None]:
-        gallery, *query = (self._points(rows_of, name) for name in scored_parts(self.collection.name, self.collection.parts))
-        return gallery, query[0] if query else None
-
-    def _points(self, rows_of: Callable[[Part], NDArray[np.float32]], name: str) -> Points:
-        part = self.collection[name]
-        return Points(rows_of(part), part.classes, part.groups)
+    def _points(self, part: str, rows_of: Callable[[Part], NDArray[np.float32]] | None = None) -> list[Points]:
+        """What is searched and, if that is another part, what searches it: as the model embeds them, or with other rows."""
+        parts = scored_parts(self.collection.name, self.collection.parts, part).values()
+        return [Points((rows_of or self._rows)(each), each.classes, each.groups) for each in parts]
 
     def _scores(self, gallery: Points, query: Points | None = None, *, clusters: bool = False, details: bool = False) -> Scores:
         most = len(gallery.labels) - (query is None)

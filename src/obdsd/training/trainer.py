@@ -17,13 +17,16 @@ from obdsd.models.devices import choose_device
 from obdsd.options import TrainOptions
 from obdsd.seeds import seed_of
 from obdsd.training import build
-from obdsd.training.gradient import backward, in_chunks
+from obdsd.training.gradient import backward, gradient_share, in_chunks, targets_reading
 from obdsd.training.loader import TrainingBatches
-from obdsd.training.probe import gradient_share, targets_reading
 from obdsd.training.ranks import Ranks, engine
 from obdsd.training.scoring import Scoring
 
 PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
+
+
+class Diverged(InputError):
+    """A step whose numbers say that a smaller learning rate is needed."""
 
 
 @dataclass
@@ -53,8 +56,8 @@ class Trainer:
         self.fabric = engine(options.device, PRECISIONS[options.precision])
         self.ranks, self.device = Ranks(self.fabric), self.fabric.device
         self.part = build.training_part(options, collection)
-        self.model = build.with_shared_statistics(build.model_of(options, collection), self.ranks.size, self.device)
-        build.check_micro_batch(options, self.model)
+        model = build.model_of(options, collection)
+        self.model = build.with_whole_statistics(model, options.micro_batch, self.ranks.size, self.device)
         self.batches = TrainingBatches(options, self.part, self.model, self.ranks.rank, self.ranks.size)
         self.system = build.system_of(options, self.model, self.part).to(self.device)
         if options.channels_last:
@@ -62,6 +65,7 @@ class Trainer:
         if options.compile:
             self.system.compile_model()
         self.optimizer: Any = self.fabric.setup_optimizers(build.optimizer_of(options, self.system))
+        self._stateful: dict[str, Any] = {"system": self.system, "optimizer": self.optimizer, "precision": self.fabric.strategy.precision}
         self.scoring = Scoring(options, collection, self.model, self.ranks)
 
     @property
@@ -121,11 +125,16 @@ class Trainer:
         """The loss on the global batch, of which `rows` are this process's; its parts are left in `parts`."""
         rows = self.ranks.rows(rows)
         self._seed(self.place.epoch, self.place.step)  # all processes draw the same for the one loss
-        base, distillation = self.system.losses(rows, labels, taught, self.progress)
+        try:
+            base, distillation = self.system.losses(rows, labels, taught, self.progress)
+        except InputError as fault:
+            if bool(rows[:, : self.model.dim].norm(dim=1).gt(0.5).all()):
+                raise
+            raise Diverged("the model's rows no longer have unit length, the training diverged") from fault  # they are zeros or NaN
         parts.update(base=base.detach(), distillation=distillation.detach())
         if not all(map(torch.isfinite, parts.values())):
             shown = ", ".join(f"{name} {float(value):.4g}" for name, value in parts.items())
-            raise InputError(f"the loss is not finite ({shown})")
+            raise Diverged(f"the loss is not finite ({shown})")
         if self.place.step == len(self.batches) // 2 and distillation.detach() > 0:  # at the first step the student is its teacher
             about_targets = {} if taught is None else targets_reading(self.system.distill, taught, labels)
             share = gradient_share(rows, self.model.dim, base, distillation)
@@ -152,16 +161,10 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """All that a checkpoint holds."""
-        return {
-            "place": asdict(self.place),
-            "system": self.system.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "precision": self.fabric.strategy.precision.state_dict(),
-        }
+        return {"place": asdict(self.place), **{name: part.state_dict() for name, part in self._stateful.items()}}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Be where the training was when `state` was taken."""
-        self.system.load_state_dict(state["system"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.fabric.strategy.precision.load_state_dict(state["precision"])
+        for name, part in self._stateful.items():
+            part.load_state_dict(state[name])
         self.place = Place(**state["place"])
