@@ -166,8 +166,8 @@ def settled(asked: Reproduction, row: Row, show: bool = True) -> TrainOptions:
         return options
     plain, key = _searched(options)
     candidates = {f"weight-{weight:g}": plain.replace(weight=weight) for weight in CHOICE}
-    best = search(candidates, FOLDS, [SEARCH_SEED], asked.out / "search" / key, jobs=asked.jobs, show=show)[0]
-    weight = candidates[best.name].weight
+    best, *_ = search(candidates, FOLDS, [SEARCH_SEED], asked.out / "search" / key, jobs=asked.jobs, show=show)
+    weight = candidates[best].weight
     write_json(asked.out / CHOSEN, {**asked.kept(CHOSEN), key: weight})
     return options.replace(weight=weight)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,24 +12,12 @@ from obdsd.options import TrainOptions
 from obdsd.training import RunRecord
 
 
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A candidate and its Recall@1 on the held-out classes of each fold and seed."""
-
-    name: str
-    recalls: list[float]
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(self.recalls))
-
-
 def search(
     candidates: Mapping[str, TrainOptions], folds: Sequence[str], seeds: Sequence[int], out: Path, *, jobs: int = 1, show: bool = True
-) -> list[Candidate]:
-    """Train each candidate on each fold (`0/3`: the first of three parts of the training classes is held out) with each seed; best first.
+) -> dict[str, list[float]]:
+    """Train each candidate on each fold (`0/3`: the first of three parts of the training classes is held out) with each seed.
 
-    Runs are kept in `out` and not repeated.
+    Returns each candidate's Recall@1 on the held-out classes, the best candidate first. Runs are kept in `out` and not repeated.
     """
     plan = {
         (name, fold, seed): options.replace(
@@ -45,4 +32,4 @@ def search(
     for (name, *_), options in plan.items():
         assert options.out is not None
         recalls[name].append(RunRecord.read(options.out).scores["recall@1"] or 0.0)
-    return sorted((Candidate(name=name, recalls=values) for name, values in recalls.items()), key=lambda candidate: -candidate.mean)
+    return dict(sorted(recalls.items(), key=lambda each: -np.mean(each[1])))

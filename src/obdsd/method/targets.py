@@ -66,7 +66,17 @@ class PairwiseTargets(Targets):
 
 
 @dataclass(frozen=True)
-class BatchDiffusion(Targets):
+class Refined(Targets):
+    """Targets with a share ω of something other than the teacher's similarities."""
+
+    omega: float
+
+    def __post_init__(self) -> None:
+        check_omega(self.omega)
+
+
+@dataclass(frozen=True)
+class BatchDiffusion(Refined):
     """The teacher's similarities refined by a random walk on the batch's graph (OBDP, Eq. 5).
 
     `form="symmetric"` is the paper: A = (1-ω)(I-ωS)⁻¹D on the symmetric transition matrix, then softmax(A/τ).
@@ -85,12 +95,11 @@ class BatchDiffusion(Targets):
             [0.2207, 0.3500, 0.4293]])
     """
 
-    omega: float
     form: Literal["symmetric", "softmax"] = "symmetric"
     walk_temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_omega(self.omega)
+        super().__post_init__()
         check_temperature(self.walk_temperature, "walk_temperature")
         require(self.form in ("symmetric", "softmax"), "form", repr(self.form), "is unknown", "use 'symmetric' or 'softmax'")
         ignored = self.form == "symmetric" and self.walk_temperature != 1.0
@@ -116,7 +125,7 @@ class BatchDiffusion(Targets):
 
 
 @dataclass(frozen=True)
-class MeanMix(Targets):
+class MeanMix(Refined):
     """(1-ω)P + ω·p̄ with p̄ the mean row of P: a control that knows no graph.
 
     `BatchDiffusion(omega, form="softmax")` at τ_d = 1 is nearly this (a KL below 1e-6).
@@ -125,28 +134,18 @@ class MeanMix(Targets):
         omega: Share of the mean row.
     """
 
-    omega: float
-
-    def __post_init__(self) -> None:
-        check_omega(self.omega)
-
     def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]:
         P = PairwiseTargets()(teacher, temperature)
         return torch.lerp(P, P.mean(dim=0, keepdim=True), self.omega)
 
 
 @dataclass(frozen=True)
-class UniformMix(Targets):
+class UniformMix(Refined):
     """(1-ω)P + ω/b: a control that knows no graph, label smoothing of the teacher.
 
     Args:
         omega: Share of the uniform row.
     """
-
-    omega: float
-
-    def __post_init__(self) -> None:
-        check_omega(self.omega)
 
     def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]:
         P = PairwiseTargets()(teacher, temperature)
@@ -154,7 +153,7 @@ class UniformMix(Targets):
 
 
 @dataclass(frozen=True)
-class ProxyDiffusion(Targets):
+class ProxyDiffusion(Refined):
     """The walk over the batch and the classes' proxies together: diffusion on the proxies' manifold (docs/method.md derives it).
 
     U = [Z; P] holds the batch's rows and the teacher's `proxies`, S is the symmetric transition matrix of UUᵀ, and the targets are
@@ -169,11 +168,6 @@ class ProxyDiffusion(Targets):
     tensor([[0.6095, 0.3905],
             [0.3628, 0.6372]])
     """
-
-    omega: float
-
-    def __post_init__(self) -> None:
-        check_omega(self.omega)
 
     def check(self, items: int, objective: nn.Module, teacher: Teacher) -> None:
         check_distance_from_one(self.omega, torch.float32)
