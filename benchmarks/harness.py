@@ -67,8 +67,8 @@ class Measurement:
     rounds: int
     goal: float | None
     memory_goal: float | None
-    ours_mib: float | None = None
-    peer_mib: float | None = None
+    ours_mib: float | None
+    peer_mib: float | None
 
     @property
     def verdict(self) -> str:
@@ -112,20 +112,10 @@ def measure(comparison: Comparison) -> Measurement:
                 times[side].append(seconds_of(sides[side], repeats[side]))
     ratios = [peer / ours for ours, peer in zip(times["ours"], times["peer"], strict=True)]
     low, high = median_interval(ratios)
-    return Measurement(
-        name=comparison.name,
-        peer_name=comparison.peer_name,
-        ours_ms=1e3 * statistics.median(times["ours"]),
-        peer_ms=1e3 * statistics.median(times["peer"]),
-        faster=statistics.median(ratios),
-        low=low,
-        high=high,
-        rounds=len(ratios),
-        goal=comparison.goal,
-        memory_goal=comparison.memory_goal,
-        ours_mib=_median(peaks["ours"]),
-        peer_mib=_median(peaks["peer"]),
-    )
+    same = {name: getattr(comparison, name) for name in ("name", "peer_name", "goal", "memory_goal")}
+    medians: dict[str, float | None] = {f"{side}_ms": 1e3 * statistics.median(times[side]) for side in sides}
+    medians |= {f"{side}_mib": _median(peaks[side]) for side in sides}
+    return Measurement(**same, **medians, faster=statistics.median(ratios), low=low, high=high, rounds=len(ratios))
 
 
 def _median(peaks: list[float | None]) -> float | None:
@@ -233,10 +223,7 @@ def write(title: str, name: str, about: str, lines: list[str], entries: dict[str
 
 
 def table(measurements: list[Measurement]) -> list[str]:
-    lines = [
-        "| what | ours, ms | peer | peer, ms | faster | goal | ours, MiB | peer, MiB |",
-        "|---|---:|---|---:|---|---|---:|---:|",
-    ]
+    lines = ["| what | ours, ms | peer | peer, ms | faster | goal | ours, MiB | peer, MiB |", "|---|---:|---|---:|---|---|---:|---:|"]
     for m in measurements:
         goals = [] if m.goal is None else [f"≥ {m.goal:g}: {m.verdict}"]
         goals += [] if m.memory_goal is None else [f"memory ≤ {m.memory_goal:g}: {m.memory_verdict}"]

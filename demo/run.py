@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import torch
-from features import FOLDER, features
 
 from obdsd import cli
 from obdsd.data.embeddings import read_vectors
 from obdsd.evaluation.retrieval import neighbours
 from obdsd.models import Embedder
 
+FOLDER = Path(__file__).parent / "out"
 ROWS = Path(__file__).parent / "rows.yaml"
+SIZE = 64
 SHOWN = "ms"
 
 
@@ -30,6 +32,17 @@ def main() -> None:
         raise SystemExit("the report could not be written; make demo tries again")
 
 
+def features() -> str:
+    """The path of an embeddings file: letters through a network that was trained on photographs and came with pip."""
+    file = FOLDER / "features.npz"
+    if not file.exists():
+        print(f"1. features of 7,840 letters by tf_efficientnet_lite0 at {SIZE} px (a minute or so)", flush=True)
+        Embedder("tf_efficientnet_lite0", pretrained="offline", head="none", size=SIZE).save(FOLDER / "backbone")
+        if cli.main(["embed", str(FOLDER / "backbone"), "glyphs", "--out", str(file), "--batch-size", "64"]):
+            raise SystemExit("the features could not be computed")
+    return os.path.relpath(file)
+
+
 def retrieve(data: str, model: Path) -> None:
     """Embed the test letters with a trained head and print the neighbours of a few, before and after."""
     found = read_vectors(Path(data))
@@ -37,7 +50,7 @@ def retrieve(data: str, model: Path) -> None:
     assert found.names is not None
     test = found.splits == "test"
     before = found.matrix[test] / np.linalg.norm(found.matrix[test], axis=1, keepdims=True)
-    after = embed(model, found.matrix[test])
+    after = Embedder.load(model)(torch.from_numpy(found.matrix[test])).detach().numpy()
     names, labels = found.names[test], found.labels[test]
     nearest = {"features": neighbours(before, 5), "trained": neighbours(after, 5)}
     for query in range(0, len(names), len(names) // 6):
@@ -47,11 +60,6 @@ def retrieve(data: str, model: Path) -> None:
         ]
         print(f"   {letter(names[query])} →  {'     '.join(shown)}")
     print(f"   model: {model}    in Python: obdsd.models.Embedder.load({str(model)!r})")
-
-
-def embed(model: Path, rows: np.ndarray) -> np.ndarray:
-    with torch.no_grad():
-        return Embedder.load(model)(torch.from_numpy(rows)).numpy()
 
 
 def letter(name: str) -> str:

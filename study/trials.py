@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from study.plan import CUB, LETTERS, QUIET, TWO_LAYER, Change, Regime, options_of
 from study.records import run_all
@@ -11,8 +11,7 @@ from study.search import features
 SEEDS = 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trial:
+class Trial(NamedTuple):
     """What was trained, and the Recall@1 of two seeds: rows with their λ (0 without a teacher)."""
 
     data: str

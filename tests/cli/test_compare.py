@@ -71,7 +71,7 @@ def test_rows_that_are_none(content, line, capsys, tmp_path, monkeypatch):
 
 
 def test_an_option_for_all_rows_may_do_nothing_in_some(tmp_path, monkeypatch):
-    monkeypatch.setattr("obdsd.cli.compare.run", lambda options: rows.update(cli._module("compare").rows_of(options)))
+    monkeypatch.setattr("obdsd.cli.compare.run", lambda options: rows.update(cli._module("compare").asked_rows(options)))
     rows = {}
     assert cli.main(["compare", "glyphs", "--omega", "0.7", "--weight", "3"]) == 0
     assert {name: str(options.targets) for name, options in rows.items() if options.distils} == {

@@ -13,7 +13,7 @@ from obdsd.errors import InputError
 from obdsd.experiments import compare
 from obdsd.experiments.comparison import read_comparison
 from obdsd.experiments.statistics import Interval, t_interval
-from obdsd.experiments.tables import caption, header, sentences, text_table, write_tables
+from obdsd.experiments.tables import aligned, caption, header, rows_of, sentences, write_tables
 from obdsd.files import read_lines
 from obdsd.presets import preset
 from obdsd.training import train
@@ -160,7 +160,7 @@ def test_tables(finished, tmp_path):
     assert table[0][1:4] == ["Recall@1", "R-precision", "MAP@R"]
     assert float(table[2][1]) == pytest.approx(100 * comparison.lines[1].means["recall@1"].mean, abs=0.005)
     assert caption(comparison) in (tmp_path / "comparison.md").read_text()
-    lines = text_table(comparison).splitlines()
+    lines = aligned(rows_of(comparison)).splitlines()
     assert len(lines) == 4
     assert lines[1].rindex("1") == len(lines[0]) - 1
 

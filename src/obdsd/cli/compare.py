@@ -40,9 +40,7 @@ class Options:
     out: str = option("comparison", "The folder of all runs and tables.")
     jobs: int = option(1, "Runs at a time, each in a process with its share of the cores.", at_least=1)
     report: bool = option(True, "Write report.html into that folder at the end.")
-    for_all: dict[str, Any] = field(
-        default_factory=dict, metadata={"positional": False, "group": "options", "at_least": None, "above": None, "below": None}
-    )
+    for_all: dict[str, Any] = field(default_factory=dict, metadata={"positional": False, "group": "options"})
 
     def __post_init__(self) -> None:
         if self.rows is not None and self.presets != Options.presets:
@@ -72,14 +70,14 @@ def configuration(options: Options) -> dict[str, Any]:
 
 def run(options: Options) -> None:
     from obdsd.experiments import compare
-    from obdsd.experiments.tables import caption, sentences, text_table, write_tables
+    from obdsd.experiments.tables import aligned, caption, rows_of, sentences, write_tables
 
     out = Path(options.out)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     with going_on(out):
-        comparison = compare(rows_of(options), seeds, out, jobs=options.jobs)
+        comparison = compare(asked_rows(options), seeds, out, jobs=options.jobs)
     write_tables(comparison, out)
-    print(text_table(comparison), caption(comparison), "\n".join(sentences(comparison)), sep="\n\n")
+    print(aligned(rows_of(comparison)), caption(comparison), "\n".join(sentences(comparison)), sep="\n\n")
     print(f"\nruns, each with its model: {out}/ROW/seed-N\ntables: {out}/comparison.md, .csv, .json")
     if options.report:
         from obdsd.cli.report import write_at_the_end
@@ -97,7 +95,7 @@ def going_on(out: Path) -> Iterator[None]:
         raise
 
 
-def rows_of(options: Options) -> dict[str, TrainOptions]:
+def asked_rows(options: Options) -> dict[str, TrainOptions]:
     """The settings of each row: its preset's, then its own, then what was given for all."""
     from obdsd.presets import resolve_with_idle
 

@@ -24,7 +24,7 @@ def header() -> list[str]:
 def write_tables(comparison: Comparison, out: Path) -> None:
     """`comparison.json`, `.csv` and `.md` in a folder."""
     write_json(out / "comparison.json", _plain(comparison))
-    write_texts({out / "comparison.csv": csv_table(_table(comparison)), out / "comparison.md": markdown(comparison)})
+    write_texts({out / "comparison.csv": csv_table(rows_of(comparison)), out / "comparison.md": markdown(comparison)})
 
 
 def write_texts(files: Mapping[Path, str]) -> None:
@@ -33,7 +33,7 @@ def write_texts(files: Mapping[Path, str]) -> None:
             file.write(text.encode())
 
 
-def _table(comparison: Comparison) -> list[list[str]]:
+def rows_of(comparison: Comparison) -> list[list[str]]:
     return [header(), *(cells(line) for line in comparison.lines)]
 
 
@@ -46,10 +46,6 @@ def cells(line: Line) -> list[str]:
     return [line.name, *means, signed(100 * gain.mean, 2), ends(gain), ends(line.over_classes), f"{line.time_ratio:.2f}"]
 
 
-def text_table(comparison: Comparison) -> str:
-    return aligned(_table(comparison))
-
-
 def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Columns for a terminal: names to the left, numbers to the right."""
     first, *rest = (max(map(len, column)) for column in zip(*rows, strict=True))
@@ -57,7 +53,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def markdown(comparison: Comparison) -> str:
-    table = markdown_table(_table(comparison))
+    table = markdown_table(rows_of(comparison))
     return "\n\n".join([table, caption(comparison), *sentences(comparison)]) + "\n"
 
 
@@ -93,12 +89,9 @@ def caption(comparison: Comparison) -> str:
 def sentences(comparison: Comparison) -> list[str]:
     """What the table says: a sentence about the baseline, then one for each other row."""
     baseline, *others = comparison.lines
-    return [first_sentence(baseline.name, baseline.means["recall@1"].mean), *(_sentence(line, baseline) for line in others)]
-
-
-def first_sentence(name: str, recall: float) -> str:
-    """What a Recall@1 means, said of the row that others are compared with."""
-    return f"{name}: for {100 * recall:.1f} % of the queries the nearest other item is of their class."
+    recall = 100 * baseline.means["recall@1"].mean
+    first = f"{baseline.name}: for {recall:.1f} % of the queries the nearest other item is of their class."
+    return [first, *(_sentence(line, baseline) for line in others)]
 
 
 def _sentence(line: Line, baseline: Line) -> str:
