@@ -16,7 +16,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from obdsd.experiments.comparison import carry_out
+from obdsd.experiments.runs import carry_out
 from obdsd.files import replacing
 from obdsd.options import TrainOptions
 from obdsd.training import RunRecord

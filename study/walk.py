@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from obdsd.experiments.comparison import carry_out
+from obdsd.experiments.runs import carry_out
 from obdsd.files import write_json
 from obdsd.method.targets import BatchDiffusion
 from obdsd.options import TrainOptions

@@ -77,7 +77,7 @@ def test_finished_runs_are_not_repeated_and_interrupted_ones_continue(rows, fini
         trained.append((Path(options.out).parent.name, options.seed, options.resume))
         return train(options, **rest)
 
-    monkeypatch.setattr("obdsd.experiments.comparison.train", counted)
+    monkeypatch.setattr("obdsd.experiments.runs.train", counted)
     again = compare(rows, SEEDS, out, show=False)
     assert sorted(trained) == [("ms", 4, True), ("ms+psd", 3, False)]
     for old, new in zip(comparison.lines, again.lines, strict=True):

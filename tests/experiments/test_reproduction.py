@@ -66,11 +66,11 @@ def test_every_run_is_a_line_with_its_options_and_scores(asked):
 
 def test_finished_rows_are_not_run_again_whatever_table_asks_for_them(asked, monkeypatch):
     before = (asked.out / "results.jsonl").read_bytes()
-    monkeypatch.setattr("obdsd.experiments.comparison.train", None)
+    monkeypatch.setattr("obdsd.experiments.runs.train", None)
     reproduce(asked, show=False)
     reproduce(replace(asked, table="elements", only="psd"), show=False)  # the same training
     assert (asked.out / "results.jsonl").read_bytes() == before
-    with pytest.raises(TypeError, match="not callable"):
+    with pytest.raises(RuntimeError, match="not callable"):
         reproduce(replace(asked, seeds=3), show=False)
 
 
@@ -86,7 +86,7 @@ def test_a_line_that_was_cut_off_is_written_again(asked, tmp_path, monkeypatch):
     copy = copied(asked, tmp_path / "copy", "runs", "search")
     whole = (asked.out / "results.jsonl").read_text().splitlines()
     (copy.out / "results.jsonl").write_text("\n".join(whole[:-1]) + "\n" + whole[-1][:200])
-    monkeypatch.setattr("obdsd.experiments.comparison.train", None)
+    monkeypatch.setattr("obdsd.experiments.runs.train", None)
     reproduce(copy, show=False)
     assert sorted(record["run"] for record in records(copy.out)) == sorted(record["run"] for record in records(asked.out))
 

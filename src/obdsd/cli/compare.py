@@ -39,6 +39,7 @@ class Options:
     first_seed: int = option(0, "The first seed; the others count up from it.", at_least=0, below=LARGEST)
     out: str = option("comparison", "The folder of all runs and tables.")
     jobs: int = option(1, "Runs at a time, each in a process with its share of the cores.", at_least=1)
+    keep_going: bool = option(False, "Train the other runs to the end when one fails, then tell of it.")
     report: bool = option(True, "Write report.html into that folder at the end.")
     for_all: dict[str, Any] = field(default_factory=dict, metadata={"positional": False, "group": "options"})
 
@@ -75,7 +76,7 @@ def run(options: Options) -> None:
     out = Path(options.out)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     with going_on(out):
-        comparison = compare(asked_rows(options), seeds, out, jobs=options.jobs)
+        comparison = compare(asked_rows(options), seeds, out, jobs=options.jobs, keep_going=options.keep_going)
     write_tables(comparison, out)
     print(aligned(rows_of(comparison)), caption(comparison), "\n".join(sentences(comparison)), sep="\n\n")
     print(f"\nruns, each with its model: {out}/ROW/seed-N\ntables: {out}/comparison.md, .csv, .json")

@@ -4,34 +4,23 @@ from __future__ import annotations
 
 import itertools
 import math
-import multiprocessing
-import os
-import signal
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from obdsd.catalogue import OUTSIDE, TARGETS
-from obdsd.errors import InputError, Terminated
+from obdsd.catalogue import TARGETS
+from obdsd.errors import InputError
 from obdsd.evaluation.metrics import METRICS, Metric
+from obdsd.experiments.runs import carry_out
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
 from obdsd.files import read_mapping
 from obdsd.options import TrainOptions
-from obdsd.training import RunRecord, train
-from obdsd.training.build import collection_of
-from obdsd.training.run_folder import RunFolder, data_record
-from obdsd.training.stopping import Stop
+from obdsd.training import RunRecord
+from obdsd.training.run_folder import RunFolder
 
 SAME = ("data", "split_seed", "test_fraction", "val_fraction", "val_fold", "score", "ks", "allow_incomplete")
 """Options that all rows share: they say what is scored."""
@@ -72,14 +61,17 @@ class Comparison:
     reference: dict[str, float]  # recall@1 of the untrained features, where there are any
 
 
-def compare(rows: Mapping[str, TrainOptions], seeds: Sequence[int], out: Path, *, jobs: int = 1, show: bool = True) -> Comparison:
+def compare(
+    rows: Mapping[str, TrainOptions], seeds: Sequence[int], out: Path, *, jobs: int = 1, show: bool = True, keep_going: bool = False
+) -> Comparison:
     """Train each row with each seed, in `out/ROW/seed-N`, and compare all rows with the first.
 
-    Whatever is finished there already, with the same options, is read and not repeated; what was interrupted goes on.
+    Whatever is finished there already, with the same options, is read and not repeated; what was interrupted goes on. A run that fails
+    ends the others, which keep their state; with `keep_going` they are trained to the end first.
     """
     _check_comparable(rows)
     plan = {(name, seed): options.replace(seed=seed, out=str(_place(out, name, seed))) for seed in seeds for name, options in rows.items()}
-    carry_out(plan, jobs, show)
+    carry_out(plan, jobs, show, keep_going=keep_going)
     return summarise({name: [RunRecord.read(_place(out, name, seed)) for seed in seeds] for name in rows}, seeds)
 
 
@@ -117,96 +109,6 @@ def _check_comparable(rows: Mapping[str, TrainOptions]) -> None:
     for (one, settings), (other, others_settings) in itertools.combinations(named.items(), 2):
         if settings == others_settings:
             raise InputError(f"rows {one} and {other} have the same settings; there is nothing to compare")
-
-
-def carry_out(
-    plan: Mapping[tuple[Any, ...], TrainOptions], jobs: int, show: bool, then: Callable[[tuple[Any, ...]], object] = lambda key: None
-) -> None:
-    """Every run of a plan, `jobs` at a time; finished ones are not repeated, interrupted ones go on.
-
-    `then` is told of each that was finished before, and of each that ends.
-    """
-    due = {key: todo for key, options in plan.items() if (todo := _left_to_do(options)) is not None}
-    for key in plan:
-        if key not in due:
-            then(key)
-    for number, key in enumerate(_in_turn(due, show) if jobs == 1 else _side_by_side(due, jobs), start=1):
-        tell(show, f"finished {number} of {len(due)}: {', '.join(map(str, key))}")
-        then(key)
-
-
-def _left_to_do(options: TrainOptions) -> TrainOptions | None:
-    """The options to run with: anew, resumed, or None if the run is there."""
-    assert options.out is not None
-    folder = RunFolder(Path(options.out), writes=False)
-    if not (folder.path / "config.yaml").exists():
-        return options
-    begun, before = folder.begun_as(), folder.options().identity()
-    for name, value in options.identity().items():
-        if before[name] != value:
-            raise InputError(f"{folder.path} holds a run with {name}={before[name]}, not {value}; choose another out or remove it")
-    if begun["data"] != data_record(collection_of(options)):
-        raise InputError(f"{folder.path} holds a run on other data than {options.data} holds now; choose another out or remove it")
-    return None if folder.result_file.exists() else options.replace(resume=True)
-
-
-def _in_turn(due: Mapping[tuple[Any, ...], TrainOptions], show: bool) -> Iterator[tuple[Any, ...]]:
-    for number, (key, options) in enumerate(due.items(), start=1):
-        tell(show, f"run {number} of {len(due)}: {', '.join(map(str, key))}")
-        train(options, show=show)
-        yield key
-
-
-def _side_by_side(due: Mapping[tuple[Any, ...], TrainOptions], jobs: int) -> Iterator[tuple[Any, ...]]:
-    """Each run in a process of a pool, with its share of the cores."""
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    with (
-        Stop(),
-        ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin_worker, (threads, sorted(OUTSIDE - {"__main__"}))) as pool,
-    ):
-        under_way = {pool.submit(_train_quietly, options): key for key, options in due.items()}
-        try:
-            for future in as_completed(under_way):
-                future.result()
-                yield under_way[future]
-        except BrokenProcessPool:
-            raise Terminated("the process of a run was ended from outside; the same command goes on with what is left") from None
-        except (KeyboardInterrupt, Terminated, InputError):  # one fault ends them all, now and not when the others are through
-            for worker in multiprocessing.active_children():
-                worker.terminate()  # each finishes its step and keeps its state
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _begin_worker(threads: int, modules: Sequence[str]) -> None:
-    """A share of the cores, and all parts. When the comparison is gone, even if it was killed, its trainings go too."""
-    for module in modules:
-        import_module(module)
-    torch.set_num_threads(threads)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the comparison, which tells its workers
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_with(parent: int) -> None:
-    connection.wait([parent])
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _train_quietly(options: TrainOptions) -> None:
-    try:
-        train(options, show=False)
-    except InputError as fault:
-        raise InputError(f"{options.out}: {fault}") from None
-    except (KeyboardInterrupt, Terminated):
-        os._exit(Terminated.CODE)  # its state is kept, and it must not take another run
-
-
-def tell(show: bool, text: str) -> None:
-    if show:
-        print(text, file=sys.stderr, flush=True)
 
 
 def summarise(runs: Mapping[str, Sequence[RunRecord]], seeds: Sequence[int]) -> Comparison:

@@ -12,8 +12,8 @@ from typing import Any, Literal
 from obdsd.catalogue import SYSTEMS, TARGETS
 from obdsd.data import data_kind
 from obdsd.errors import InputError
-from obdsd.experiments.comparison import carry_out, tell
 from obdsd.experiments.recipes import BENCHMARKS, TABLES, Row, Table
+from obdsd.experiments.runs import carry_out, tell
 from obdsd.experiments.search import search
 from obdsd.experiments.timing import relative_time
 from obdsd.files import append_line, read_lines, read_mapping, write_json

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from obdsd.experiments.comparison import carry_out
+from obdsd.experiments.runs import carry_out
 from obdsd.options import TrainOptions
 from obdsd.training import RunRecord
 
