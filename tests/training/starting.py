@@ -2,12 +2,18 @@
 
 import multiprocessing
 import os
+import sys
 import time
+from itertools import count
 from pathlib import Path
+from signal import SIGKILL
 
 import torch
 
+import obdsd
+from obdsd import cli
 from obdsd.experiments import compare
+from obdsd.objectives import multi_similarity
 from obdsd.training import train
 from tests.started import SOURCES
 
@@ -41,6 +47,47 @@ def start_comparison(rows, seeds, out):
     process = processes.Process(target=_compare, args=(rows, seeds, out))
     process.start()
     return process
+
+
+def _command(words, folder, said, before):
+    os.chdir(folder)
+    descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    forked = multiprocessing.get_context("fork")
+    multiprocessing.get_context = lambda method=None: forked
+    obdsd.register("loss", "dying", Dying)
+    before()
+    sys.exit(cli.main(words))
+
+
+class Dying(torch.nn.Module):
+    """Multi-Similarity that dies at its twentieth step, by an error or by SIGKILL, until a file says that it is mended."""
+
+    def __init__(self, mended: str, how: str = "error") -> None:
+        super().__init__()
+        self.loss, self.mended, self.how, self.steps = multi_similarity(), Path(mended), how, count(1)
+
+    def forward(self, rows, labels):
+        if next(self.steps) == 20 and not self.mended.exists():
+            if self.how == "error":
+                raise ZeroDivisionError("nobody expected this")
+            os.kill(os.getpid(), SIGKILL)
+        return self.loss(rows, labels)
+
+
+def nothing():
+    pass
+
+
+def run_command(words, folder, before=nothing):
+    """A command of the command line in a folder, after `before()`: its exit code and what it printed."""
+    said = Path(folder).with_suffix(".said")
+    process = processes.Process(target=_command, args=([str(word) for word in words], folder, said, before))
+    process.start()
+    process.join(120)
+    assert process.exitcode is not None, said.read_text()
+    return process.exitcode, said.read_text()
 
 
 def to_the_end(*plan, threads=1):

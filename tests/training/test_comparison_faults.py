@@ -1,11 +1,14 @@
 """A comparison that is asked to end, then killed, with runs of it under way: each run ends as a training that was left alone."""
 
+import json
 import os
 import signal
 import time
 
+import pytest
+
 from tests.training.reading import assert_same_end
-from tests.training.starting import epochs_done, start, start_comparison, wait_for_epochs
+from tests.training.starting import epochs_done, run_command, start, start_comparison, wait_for_epochs
 from tests.training.test_faults import KILLS, long_training
 
 EPOCHS = 16
@@ -41,3 +44,34 @@ def test_a_comparison_goes_on_after_anything(features, tmp_path):
     assert (last.exitcode, trainings.exitcode) == (0, 0)
     for (name, seed), options in zip(plan, alone, strict=True):
         assert_same_end(options.out, tmp_path / "all" / name / f"seed-{seed}")
+
+
+@pytest.mark.parametrize(
+    ("how", "more", "code", "line"),
+    [
+        ("error", [], 1, "RuntimeError: out/dying/seed-0: ZeroDivisionError: nobody expected this (its traceback is above); the same"),
+        ("kill", [], 2, "obdsd: out/dying/seed-0: its process was ended by SIGKILL; if memory ran out, give fewer jobs or workers or a"),
+        ("kill", ["--keep-going"], 2, "obdsd: out/dying/seed-0: its process was ended by SIGKILL; if memory ran out"),
+    ],
+)
+def test_a_run_that_dies_is_named_and_the_same_command_goes_on(features, tmp_path, how, more, code, line):
+    """It takes the others along with their state, or they go on to the end; exit code 75 would have a scheduler try for ever."""
+    mended, words = tmp_path / "mended", ["compare", features, "--rows", tmp_path / "rows.yaml", "--seeds", "1", "--out", "out", "--no-report"]
+    rows = {"long": {"preset": "ms", "epochs": 300}, "dying": {"preset": "ms", "loss": f"dying(mended={mended}, how={how})"}}
+    rows |= {"waiting": {"preset": "ms", "lr": 0.01}}
+    (tmp_path / "rows.yaml").write_text(json.dumps(rows))
+    words += ["--epochs", "10", "--batch-size", "16", "--dim", "6", "--evaluate-every", "0", "--device", "cpu", "--jobs", "2", *more]
+    for name in ("broken", "whole"):
+        (tmp_path / name).mkdir()
+    died, said = run_command(words, tmp_path / "broken")
+    assert (died, line in said) == (code, True), said
+    assert ("Traceback" in said) == (how == "error")
+    out = tmp_path / "broken" / "out"
+    assert [(out / name / "seed-0" / "result.json").exists() for name in rows] == [bool(more), False, bool(more)]
+    if not more:
+        assert (out / "long" / "seed-0" / "checkpoints" / "last.pt").exists()
+    mended.touch()
+    for name in ("broken", "whole"):
+        assert run_command(words, tmp_path / name)[0] == 0
+    for name in rows:
+        assert_same_end(tmp_path / "whole" / "out" / name / "seed-0", out / name / "seed-0")
