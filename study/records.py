@@ -69,12 +69,17 @@ def _runs(regime: str) -> dict[str, Record]:
 def add(name: str, record: Record | None) -> None:
     """Write a regime's file anew with this record, or without one. Other processes wait meanwhile, so that none loses a record."""
     regime, _, run = name.partition("/")
-    SCRATCH.mkdir(parents=True, exist_ok=True)
-    with FileLock(SCRATCH / f"{regime}.lock"):
+    with locked(regime):
         runs = {**_runs(regime), run: record}
         lines = [json.dumps({"name": each, **kept}, allow_nan=False) + "\n" for each, kept in sorted(runs.items()) if kept is not None]
         with replacing(RESULTS / regime / RUNS) as file:
             file.write(lzma.compress("".join(lines).encode()))
+
+
+def locked(regime: str) -> FileLock:
+    """Around reading, changing and writing a file of a regime: one process at a time."""
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    return FileLock(SCRATCH / f"{regime}.lock")
 
 
 def run_all(plan: Mapping[str, TrainOptions], jobs: int) -> None:

@@ -10,7 +10,7 @@ from obdsd.files import write_json
 from obdsd.options import TrainOptions
 from study import plan
 from study.reading import chosen_of, recall
-from study.records import RESULTS, SCRATCH, recorded, records, run_all
+from study.records import RESULTS, SCRATCH, locked, recorded, records, run_all
 
 BEHIND = 0.03  # a setting that is so much behind in Recall@1 on the first fold is given up
 
@@ -70,16 +70,17 @@ def _validation(regime: str, row: str, point: plan.Change, folds: int = len(plan
 
 def settle(regime: str) -> None:
     """Write the settings that the search chose. Commit them before the test. Rows with an unfinished search keep theirs."""
-    before, chosen = chosen_of(regime), {}
-    for row in plan.ROWS:
-        point, due = descend(regime, row)
-        if not due:
-            chosen[row] = {"validation": round(_validation(regime, row, point), 6), "settings": point}
-        elif row in before:
-            chosen[row] = before[row]
-        if row in chosen:
-            print(f"{100 * chosen[row]['validation']:6.2f} %  {row:16} {plan.name_of(chosen[row]['settings'])}")
-    write_json(RESULTS / regime / "chosen.json", chosen)
+    with locked(regime):
+        before, chosen = chosen_of(regime), {}
+        for row in plan.ROWS:
+            point, due = descend(regime, row)
+            if not due:
+                chosen[row] = {"validation": round(_validation(regime, row, point), 6), "settings": point}
+            elif row in before:
+                chosen[row] = before[row]
+            if row in chosen:
+                print(f"{100 * chosen[row]['validation']:6.2f} %  {row:16} {plan.name_of(chosen[row]['settings'])}")
+        write_json(RESULTS / regime / "chosen.json", chosen)
 
 
 def chosen_point(regime: str, row: str) -> plan.Change:

@@ -8,8 +8,8 @@ from obdsd.options import TrainOptions
 from obdsd.training import Trainer
 from obdsd.training.build import collection_of
 from study.plan import NOISE, NOISE_ROWS, REGIMES, REPLACED, ROWS, WALKS, control_of, options_of, seeds_of
-from study.reading import chosen_of, results_of
-from study.records import RESULTS, add, run_all
+from study.reading import chosen_of, results_of, times_of
+from study.records import RESULTS, add, locked, run_all
 from study.search import chosen_options, chosen_point, data_of
 
 TURNS = 60  # steps of each of two rows by which their times are compared
@@ -84,4 +84,6 @@ def times(regime: str) -> None:
     """Measure how long a step of each tested row takes, relative to one of the plain loss: their steps take turns."""
     plain = chosen_options(regime, "ms")
     tested = [row for row in results_of(regime) if row != "ms"]
-    write_json(RESULTS / regime / "times.json", {row: round(relative_time(chosen_options(regime, row), plain, TURNS), 3) for row in tested})
+    measured = {row: round(relative_time(chosen_options(regime, row), plain, TURNS), 3) for row in tested}
+    with locked(regime):  # others may have measured rows that were tested meanwhile
+        write_json(RESULTS / regime / "times.json", {**times_of(regime), **measured})

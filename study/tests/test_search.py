@@ -1,13 +1,16 @@
 """The search keeps the best of each turn, and every planned run is the one that is meant."""
 
 import json
+import subprocess
 
 import numpy as np
 import pytest
 
+from obdsd.files import write_json
 from study import __main__ as study
 from study import plan, reading, records, search, testing, trials, variants
 from study.tests.made_up import write
+from tests.started import python
 
 
 @pytest.fixture
@@ -48,6 +51,33 @@ def test_the_search_keeps_the_best_of_each_turn(places, pretend):
     assert json.loads(file.read_text()) == chosen
     with pytest.raises(SystemExit, match=r"cub-linear-free/chosen.json has no settings for margin; search and settle first"):
         search.chosen_options("cub-linear-free", "margin")
+
+
+SETTLING = """
+import sys
+from pathlib import Path
+from study import reading, records, search
+records.SCRATCH = Path(sys.argv[1])
+records.RESULTS = reading.RESULTS = search.RESULTS = Path(sys.argv[2])
+search.data_of = lambda regime: "rows.npz"
+print("ready", flush=True)
+search.settle("cub-linear-free")
+"""
+
+
+def test_settling_waits_for_another_process_and_keeps_what_it_wrote(places):
+    """No row has a search here: what the other process settled meanwhile must stay."""
+    settled = {"psd": {"validation": 0.5, "settings": {"weight": 3.0}}}
+    file, lock = places / "results" / "cub-linear-free" / "chosen.json", records.locked("cub-linear-free")
+    lock.acquire()
+    with python("-c", SETTLING, records.SCRATCH, records.RESULTS) as process:
+        assert process.stdout.readline() == "ready\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        write_json(file, settled)
+        lock.release()
+        assert process.wait(60) == 0
+    assert json.loads(file.read_text()) == settled
 
 
 def test_a_setting_far_behind_on_the_first_fold_is_given_up(pretend):

@@ -3,6 +3,8 @@
 import csv
 import itertools
 import json
+import multiprocessing
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -79,6 +81,32 @@ def test_a_later_version_with_more_options_knows_its_folders_again():
     assert reproduction._key(preset("ms+obd-sd", "cub200:birds")) == "ms+obd-sd-a9ad8450"
     assert reproduction._key(preset("ms+obd-sd", "cub200:birds", seed=3)) == "ms+obd-sd-a9ad8450"
     assert reproduction._key(preset("ms+obd-sd", "cub200:birds", omega=0.31)) != "ms+obd-sd-a9ad8450"
+
+
+def test_data_are_the_same_however_their_path_is_written(asked, tmp_path, monkeypatch):
+    """Runs, chosen weights and times are found by it; also those of a version that kept the path as it was given."""
+    folder, given = Path(asked.data).parent, os.path.relpath(asked.data)
+    assert {replace(asked, data=path) for path in (f"embeddings:{asked.data}", f"{folder}/./rows.npz", given)} == {asked}
+    copy, done = copied(asked, tmp_path / "copy"), records(asked.out)
+    write_lines(copy, [{**line, "options": {**line["options"], "data": given}} for line in done])
+    assert records(copy.out) == done
+    monkeypatch.chdir(folder)
+    assert {replace(asked, data=path).data for path in ("./rows.npz", "rows.npz", asked.data)} == {"rows.npz"}
+
+
+def test_two_processes_lose_nothing_of_times_and_chosen_weights(tmp_path):
+    def keep_many(name):
+        asked = Reproduction(table="space", scale="tiny", data="glyphs", seeds=1, out=tmp_path)
+        for number in range(30):
+            asked.keep("times.json", f"{name} {number}", 1.0)
+
+    forks = multiprocessing.get_context("fork")
+    both = [forks.Process(target=keep_many, args=(name,)) for name in ("one", "other")]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(60)
+    assert len(json.loads((tmp_path / "times.json").read_text())) == 60
 
 
 def test_a_line_that_was_cut_off_is_written_again(asked, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import os
 from pathlib import Path
 
 from obdsd.catalogue import DATA
@@ -15,7 +16,7 @@ from obdsd.errors import InputError, explain_missing
 with explain_missing():
     from obdsd.data.collection import Collection, Part, collect, training_defaults
 
-__all__ = ["Collection", "Part", "collect", "data_kind", "open_data", "training_defaults"]
+__all__ = ["Collection", "Part", "collect", "data_kind", "data_name", "open_data", "training_defaults"]
 
 
 def open_data(source: str, *, seed: int = 0, test_fraction: float = 0.5, allow_incomplete: bool = False) -> Collection:
@@ -42,6 +43,20 @@ def data_kind(source: str) -> str:
     ('cub200', 'embeddings', 'glyphs')
     """
     return _parsed(source)[0]
+
+
+def data_name(source: str) -> str:
+    """The one way to write a source: paths below the working directory are relative to it, others absolute.
+
+    >>> data_name("./cub.npz"), data_name("cub200:birds/../CUB/"), data_name("embeddings:/data/cub.npz")
+    ('cub.npz', 'cub200:CUB', '/data/cub.npz')
+    """
+    kind, path = _parsed(source)
+    if not _has_path(kind):
+        return kind
+    absolute, here = Path(os.path.abspath(path)), Path.cwd()
+    written = absolute.relative_to(here) if absolute.is_relative_to(here) else absolute
+    return str(written) if kind == "embeddings" else f"{kind}:{written}"
 
 
 def _parsed(source: str) -> tuple[str, Path]:

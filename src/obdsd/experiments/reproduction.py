@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from filelock import FileLock
+
 from obdsd.catalogue import SYSTEMS, TARGETS
-from obdsd.data import data_kind
+from obdsd.data import data_kind, data_name
 from obdsd.errors import InputError
 from obdsd.experiments.recipes import BENCHMARKS, TABLES, Row, Table
 from obdsd.experiments.runs import carry_out, tell
@@ -63,6 +65,7 @@ class Reproduction:
     jobs: int = 1
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "data", data_name(self.data))  # runs, times and chosen weights are known by it
         if self.scale == "small" and self.recipe.needs_images:
             raise InputError(f"table={self.table} needs images, scale=small has features only; use scale=paper or tiny")
         if data_kind(self.data) not in KINDS[self.scale]:
@@ -87,6 +90,12 @@ class Reproduction:
     def kept(self, name: str) -> dict[str, float]:
         """What was chosen or measured so far."""
         return read_mapping(self.out / name) if (self.out / name).exists() else {}
+
+    def keep(self, name: str, key: str, value: float) -> None:
+        """Add to it. Other processes wait meanwhile, so that none loses anything."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.out / f".{name}.lock"):
+            write_json(self.out / name, {**self.kept(name), key: value})
 
 
 def options_of(row: Row, scale: Scale, data: str) -> TrainOptions:
@@ -126,13 +135,11 @@ def reproduce(asked: Reproduction, show: bool = True) -> None:
 
 def measure_times(asked: Reproduction, rows: Sequence[Row], show: bool = True) -> None:
     """How long each row takes beside the one that it is compared with, unless that is known: steps of both, taking turns."""
-    known = asked.kept(TIMES)
     for row in rows:
-        if row.against is not None and time_key(asked, row) not in known:
+        if row.against is not None and time_key(asked, row) not in asked.kept(TIMES):
             tell(show, f"measuring the time of {row.name} beside {row.against}")
             own, other = _both(asked, row)
-            known[time_key(asked, row)] = round(relative_time(own, other, TURNS[asked.scale]), 4)
-            write_json(asked.out / TIMES, known)
+            asked.keep(TIMES, time_key(asked, row), round(relative_time(own, other, TURNS[asked.scale]), 4))
 
 
 def time_key(asked: Reproduction, row: Row) -> str:
@@ -168,7 +175,7 @@ def settled(asked: Reproduction, row: Row, show: bool = True) -> TrainOptions:
     candidates = {f"weight-{weight:g}": plain.replace(weight=weight) for weight in CHOICE}
     best, *_ = search(candidates, FOLDS, [SEARCH_SEED], asked.out / "search" / key, jobs=asked.jobs, show=show)
     weight = candidates[best].weight
-    write_json(asked.out / CHOSEN, {**asked.kept(CHOSEN), key: weight})
+    asked.keep(CHOSEN, key, weight)
     return options.replace(weight=weight)
 
 
@@ -198,7 +205,8 @@ def _key(options: TrainOptions) -> str:
 
 def records(out: Path) -> list[dict[str, Any]]:
     """The finished runs; one whose line was cut off is read again."""
-    return read_lines(out / RESULTS)
+    lines = read_lines(out / RESULTS)
+    return [{**line, "options": {**line["options"], "data": data_name(line["options"]["data"])}} for line in lines]
 
 
 def find(done: Sequence[Mapping[str, Any]], options: TrainOptions) -> Mapping[str, Any] | None:
