@@ -175,7 +175,7 @@ BREAKS = [
      "test_presets.py::test_the_papers_numbers", "CARS has the ω of CUB"),
     ("seeds.py", '":".join(map(str, place))', '"".join(map(str, place))',
      "test_seeds.py", "(1, 12) and (11, 2) draw the same"),
-    ("files.py", """        with open(temporary, "wb") as file:
+    ("files.py", """        with _locked(temporary) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

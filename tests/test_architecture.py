@@ -16,14 +16,20 @@ LIGHT = {
     "errors": set(),
     "seeds": set(),
     "preprocessing": {"errors"},
-    "processes": {""},
+    "processes": {"", "errors"},
     "spec": {"errors"},
     "convert": {"errors"},
     "parts": {"convert", "errors", "spec"},
     "catalogue": {"errors", "parts"},
     "options": {"catalogue", "convert", "errors", "parts", "spec"},
 }
-BASE = {**LIGHT, "files": {"errors"}, "terminal": set(), "presets": {"catalogue", "convert", "data", "errors", "options", "parts", "spec"}}
+BASE = {
+    **LIGHT,
+    "files": {"errors"},
+    "loading": {"errors"},
+    "terminal": set(),
+    "presets": {"catalogue", "convert", "data", "errors", "options", "parts", "spec"},
+}
 # cli → report → experiments → training → {objectives, models, data, evaluation} → method; every arrow passes on
 ROOMS = {"method": {"errors"}}
 for leaf in ("objectives", "models", "data", "evaluation"):
@@ -37,6 +43,7 @@ LIBRARIES = {
     **{name: set() for name in LIGHT},
     "presets": set(),
     "files": {"yaml"},
+    "loading": {"torch"},
     "terminal": {"rich"},
     "method": {"torch", "jaxtyping"},
     "evaluation": {"numpy", "torch", "faiss", "scipy", "sklearn", "jaxtyping"},

@@ -29,13 +29,14 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, full_disk):
 
 @pytest.mark.skipif(os.path.exists("/dev/full") is False, reason="needs /dev/full")
 def test_a_disk_that_is_really_full(tmp_path):
-    (tmp_path / f".file.{os.getpid()}").symlink_to("/dev/full")
+    (tmp_path / f".file.obdsd-{os.getpid()}").symlink_to("/dev/full")
     with pytest.raises(InputError, match="No space left on device"), replacing(tmp_path / "file") as file:
         file.write(b"new" * 10**6)
     assert os.listdir(tmp_path) == []
 
 
 def test_a_killed_writer_leaves_the_old_file(tmp_path):
+    """Any file that is written into the folder later, of whatever name, removes what the kill left; a living writer's stays."""
     path = tmp_path / "file"
     path.write_bytes(b"old")
     code = f"""
@@ -48,10 +49,17 @@ with replacing(pathlib.Path({str(path)!r})) as file:
         [sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     )
     assert process.stdout.readline() == b"writing\n"
+    (half,) = tmp_path.glob(".file.*")
+    for name in (".notes.1", ".thesis.tex.2"):  # somebody else's
+        (tmp_path / name).touch()
+    write_json(tmp_path / "other.json", {})
+    assert half.exists()  # its writer lives
     process.kill()
     process.wait()
     process.stdout.close()
     assert path.read_bytes() == b"old"
+    write_json(tmp_path / "other.json", {})
+    assert sorted(os.listdir(tmp_path)) == [".notes.1", ".thesis.tex.2", "file", "other.json"]
 
 
 def test_an_error_of_the_writer_is_its_own(tmp_path):

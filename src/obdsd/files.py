@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,16 +14,21 @@ from typing import IO, Any
 from obdsd.errors import InputError
 
 
+_MARK = "obdsd-"  # in the names of files that are being written
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A new file to write, which takes the place of `path` once it is complete and on the disk.
 
-    If anything fails before that, a full disk or a kill, what was at `path` stays as it was. Folders are made as needed.
+    If anything fails before that, a full disk or a kill, what was at `path` stays as it was. Folders are made as needed. What earlier
+    writers that were killed left in the folder goes.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{_MARK}{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
+        _remove_leftovers(path.parent)
+        with _locked(temporary) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -32,6 +39,27 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """A new file that is locked as long as it is open, if the disk knows locks: so nobody takes it for a leftover."""
+    while True:
+        file = open(path, "wb")  # noqa: SIM115
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # it was removed before it was locked
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Files of writers that are gone: nobody holds their lock."""
+    for left in folder.glob(f".*.{_MARK}[0-9]*"):
+        with suppress(OSError):
+            if stat.S_ISREG(left.lstat().st_mode):
+                with open(left, "rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    left.unlink()
 
 
 def check_place(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What computes: the versions of packages, how many processes torchrun started, and which of them this is. Imports no torch."""
+"""What computes: the versions of packages, how many processes there are or may be, and which of them this is. Imports no torch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 
 from obdsd import __version__
+from obdsd.errors import InputError
 
 PACKAGES = ("torch", "torchvision", "timm", "pytorch-metric-learning", "lightning", "faiss-cpu", "numpy")
 
@@ -20,6 +21,14 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "not installed"
     return found
+
+
+def check_carried(name: str, asked: int) -> None:
+    """Refuse more processes than the machine carries: four a core, and two a GiB of memory."""
+    cores, memory = os.cpu_count() or 1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    most = max(1, min(4 * cores, int(2 * memory)))
+    if asked > most:
+        raise InputError(f"{name}={asked} is more processes than {cores} cores and {memory:.0f} GiB of memory carry; try {most} or fewer")
 
 
 def processes() -> int:

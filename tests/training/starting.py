@@ -25,6 +25,7 @@ processes.set_forkserver_preload([__name__, "obdsd.cli.train", "obdsd.data.folde
 def _train(plan, start_method, threads):
     multiprocessing.set_start_method(start_method, force=True)  # that of a process which a user starts; the loader's processes follow it
     torch.set_num_threads(threads)
+    os.setpgrp()  # as a scheduler's job: a signal can be sent to it with all that it starts
     for options in plan:
         train(options, show=False)
 
@@ -94,6 +95,11 @@ def to_the_end(*plan, threads=1):
     process = start(*plan, threads=threads)
     process.join()
     assert process.exitcode == 0
+
+
+def children_of(process) -> list[int]:
+    """The processes that it started."""
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
 
 
 def epochs_done(folder) -> int:

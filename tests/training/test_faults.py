@@ -18,7 +18,7 @@ from obdsd.presets import preset
 from obdsd.training import train
 from obdsd.training.checkpoints import read_state
 from tests.training.reading import assert_same_end
-from tests.training.starting import start, to_the_end, wait_for_epochs
+from tests.training.starting import children_of, start, to_the_end, wait_for_epochs
 
 KILLS = int(os.environ.get("OBDSD_KILLS", "3"))
 EPOCHS = 4 * KILLS
@@ -94,16 +94,56 @@ def test_killed_at_random_moments(features, tmp_path, whole, system):
         assert read_state(tmp_path / "broken" / "checkpoints" / "last.pt")["system"]["objective.loss.beta"].std() > 0
 
 
-def test_killed_with_images_and_loader_processes(pictures, tmp_path):
-    """Other processes load the images: the numbers stay the same."""
+@pytest.fixture(scope="module")
+def image_trainings(pictures, tmp_path_factory):
+    """`options(workers)`, a training on images, and the folder of one that was never stopped: the numbers of all are the same."""
     images = {"backbone": "tiny-conv", "batchnorm": "train", "crop": 0.7, "batch_size": 6}
     images |= {"test_every": 0, "evaluate_every": 3, "val_fraction": 0.4}
-    trainings = {workers: long_training(pictures, tmp_path / str(workers), **images, workers=workers) for workers in (0, 2)}
-    whole = trainings[0].replace(out=str(tmp_path / "whole"))
-    to_the_end(whole)
-    for workers, broken in trainings.items():
-        assert killed_at_random(broken, EPOCHS, random.Random(workers)) > 0
-        assert_same_end(whole.out, broken.out)
+    folder = tmp_path_factory.mktemp("images")
+
+    def options(workers, name="whole", **changes):
+        return long_training(pictures, folder / name, **images, workers=workers, **changes)
+
+    to_the_end(options(0))
+    return options, folder / "whole"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_killed_with_images_and_loader_processes(image_trainings, workers):
+    """Other processes load the images: the numbers stay the same."""
+    options, whole = image_trainings
+    broken = options(workers, f"killed-{workers}")
+    assert killed_at_random(broken, EPOCHS, random.Random(workers)) > 0
+    assert_same_end(whole, broken.out)
+
+
+def everybody(process):
+    """SIGTERM to all processes of the job, as schedulers send it."""
+    os.killpg(process.pid, signal.SIGTERM)
+
+
+def one_loader(process):
+    """SIGKILL to a process that loads, as the system sends it for lack of memory."""
+    os.kill(children_of(process)[-1], signal.SIGKILL)
+
+
+@pytest.mark.parametrize("send", [everybody, one_loader])
+def test_signals_that_reach_the_loaders_processes(image_trainings, send):
+    """The step is finished, its state is kept though no other checkpoint was asked for, and the run goes on to the same end."""
+    options, whole = image_trainings
+    broken, moments = options(2, send.__name__, checkpoint_steps=0, checkpoint_minutes=0), random.Random(send.__name__)
+    steps = []
+    for number in range(KILLS):
+        process = start(broken)
+        assert wait_for_epochs(process, broken.out, 2 + 3 * number)
+        process.join(moments.uniform(0, 0.05))
+        send(process)
+        process.join()
+        assert process.exitcode == 75
+        steps.append(read_state(Path(broken.out) / "checkpoints" / "last.pt")["place"]["step"])
+    to_the_end(broken)
+    assert_same_end(whole, broken.out)
+    assert any(steps)  # inside an epoch
 
 
 def test_killed_while_a_checkpoint_is_written(features, tmp_path, whole):

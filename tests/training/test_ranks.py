@@ -17,6 +17,7 @@ from obdsd.training.checkpoints import read_state
 from tests.made_up import write_rows
 from tests.started import python, wait_until
 from tests.training.reading import lines
+from tests.training.starting import children_of
 from tests.training.two_processes import one_step
 
 HERE = Path(__file__).parent
@@ -143,9 +144,8 @@ def test_a_lost_process_ends_the_others_and_the_run_goes_on_with_any_number(feat
     last, words = tmp_path / "run" / "checkpoints" / "last.pt", ["-m", "obdsd", *command(tmp_path, options)]
     with torchrun(*words) as process:
         wait_until(last.exists, process)
-        children = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
         began = time.monotonic()
-        os.kill(children[-1], signal.SIGKILL)
+        os.kill(children_of(process)[-1], signal.SIGKILL)
         _, err = process.communicate(timeout=60)
         assert process.returncode != 0
         assert time.monotonic() - began < 45

@@ -86,17 +86,6 @@ def test_options_of_the_machine_may_change(begun, finished):
     assert_same_end(finished().folder, begun.out)
 
 
-def test_only_the_runs_own_leftovers_are_removed(options):
-    """A folder may hold other things: `--out .` must not cost anybody a file."""
-    chosen = options(epochs=1)
-    (Path(chosen.out) / "deep").mkdir(parents=True)
-    stays = {".notes.1": True, "deep/.last.pt.12": True, ".thesis.tex.2": True, ".result.json.123": False, ".metrics.jsonl.7": False}
-    for name in stays:
-        (Path(chosen.out) / name).write_text("")
-    train(chosen, show=False)
-    assert {name: (Path(chosen.out) / name).exists() for name in stays} == stays
-
-
 def test_other_numbers_of_threads_and_processes_are_told(begun, capsys):
     record = Path(begun.out) / "run.json"
     record.write_text(json.dumps({**json.loads(record.read_text()), "threads": 77, "processes": 3}))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from obdsd.data.items import ImageFiles, Items, Rows
 from obdsd.errors import InputError
+from obdsd.processes import check_carried
 
 Load = TypeVar("Load", bound=Callable[..., Any])
 SPLITS = ("train", "val", "test", "query", "gallery")
@@ -234,5 +235,6 @@ def loader_workers(asked: int | None, part: Part) -> int:
     """How many processes read items beside the one that trains: as many as asked for; else one a core, at most 8, for image files, and
     none for what is in memory."""
     if asked is not None:
+        check_carried("workers", asked)
         return asked
     return min(8, os.cpu_count() or 1) if isinstance(part.items, ImageFiles) else 0

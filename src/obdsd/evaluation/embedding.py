@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from obdsd.errors import InputError
+from obdsd.loading import Loader
 
 
 @runtime_checkable
@@ -36,7 +36,7 @@ def embed(
     """
     if not len(items):
         raise InputError("items: there is nothing to embed; check the data")
-    loader: DataLoader[Any] = DataLoader(items, batch_size, num_workers=workers, pin_memory=torch.device(device).type == "cuda")  # type: ignore[arg-type]
+    loader = Loader(items, batch_size, num_workers=workers, pin_memory=torch.device(device).type == "cuda")
     was_training = model.training
     model.eval()
     rows: np.ndarray | None = None

@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from obdsd.data import Collection, Part, open_data
 from obdsd.data.collection import loader_workers
@@ -21,6 +20,7 @@ from obdsd.data.transforms import evaluation_transform
 from obdsd.errors import InputError
 from obdsd.evaluation.embedding import embed
 from obdsd.evaluation.metrics import Progress
+from obdsd.loading import Loader
 from obdsd.models import Embedder
 from obdsd.report.items import Shown
 
@@ -139,8 +139,7 @@ def pictures_of(part: Part, advance: Advance) -> list[bytes | None]:
         advance(len(part))
         return [None] * len(part)
     found: list[bytes | None] = []
-    loader: DataLoader[Any] = DataLoader(part.replace(transform=thumbnail), 64, num_workers=loader_workers(None, part))  # type: ignore[arg-type]
-    for small, *_ in loader:
+    for small, *_ in Loader(part.replace(transform=thumbnail), 64, num_workers=loader_workers(None, part)):
         found += small
         advance(len(small))
     return found

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from obdsd.data import Part
 from obdsd.data.batches import ClassBatches, InstanceBatches
 from obdsd.data.collection import loader_workers
 from obdsd.data.transforms import Augmented, training_transform
 from obdsd.errors import InputError
+from obdsd.loading import Loader
 from obdsd.models import Embedder
 from obdsd.options import TrainOptions
-
-
-def _leave_ctrl_c_to_the_training(worker: int) -> None:
-    """A loader's process goes on until the training has finished its step."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class TrainingBatches:
@@ -46,13 +40,12 @@ class TrainingBatches:
             return
         images: Any = Augmented(part, training_transform(model.preprocessing, options.crop, options.flip), options.seed)
         workers = loader_workers(options.workers, part)
-        self.loader: DataLoader[Any] = DataLoader(
+        self.loader = Loader(
             images,
             batch_sampler=self.sampler,
             num_workers=workers,
             persistent_workers=workers > 0,
             pin_memory=torch.cuda.is_available(),
-            worker_init_fn=_leave_ctrl_c_to_the_training,
         )
 
     def __len__(self) -> int:

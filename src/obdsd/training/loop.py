@@ -80,11 +80,9 @@ class Loop:
         place = self.trainer.place
         try:
             yield from self.trainer.batches.epoch(place.epoch, place.step)
-        except RuntimeError:
-            if self.stop.asked is None:  # else the signal reached the loader's processes too, and the next batch will not come
-                raise
+        except Terminated:  # a process of the loader is lost; the step before is complete
             self._save()
-            self.stop.go()
+            raise
 
     def _save_if_due(self) -> None:
         """A checkpoint if one is asked for by steps, minutes or a signal; after the last it is time to go."""

@@ -27,7 +27,6 @@ from obdsd.training.checkpoints import Checkpoints
 
 FORMAT = 4
 LOCK_SECONDS = 10  # that a process may take to end after it was told to
-OWN_FILES = ("config.yaml", "*.json", "metrics.jsonl", "*.pt", "model.safetensors", "rows.npz")
 TRAIN_OR_COMPARE = "give the folder of a finished obdsd train or obdsd compare"
 
 
@@ -169,10 +168,6 @@ class RunFolder:
         try:
             self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
-            for folder in (self.path, self.checkpoints.folder, self.path / "model"):
-                for name in OWN_FILES:
-                    for left in folder.glob(f".{name}.[0-9]*"):  # a kill kept it from getting its name
-                        left.unlink()
         except Timeout:
             raise InputError(f"out={self.path} is being trained by another process; wait for it, or stop it") from None
         except OSError as failure:

@@ -1,0 +1,51 @@
+"""Items that processes of their own read: they outlive a signal that reaches all processes, and a lost one is told in one line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from obdsd.errors import Terminated
+
+LOST = "a process that loads items was killed, perhaps for lack of memory; use fewer of them (--workers) or smaller batches"
+
+
+class Loader(DataLoader[Any]):
+    """torch's, whose processes leave SIGTERM and Ctrl-C to the process that trains."""
+
+    def __init__(self, items: Any, *shape: int, **how: Any) -> None:
+        super().__init__(items, *shape, worker_init_fn=_heed_the_parent_alone, **how)
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        before = signal.getsignal(signal.SIGCHLD)
+        try:
+            batches = super().__iter__()
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGCHLD, before or signal.SIG_DFL)  # torch's would raise in the middle of a step
+            yield from batches
+        except RuntimeError as fault:
+            if "DataLoader worker (pid" in str(fault):
+                raise Terminated(LOST) from fault
+            raise
+
+
+def _heed_the_parent_alone(worker: int) -> None:
+    """A signal to all processes of a job is for the parent, which finishes its step and needs its batches until then."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "sigtimedwait"):  # where the system tells who sends a signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End when the parent says so, or is gone."""
+    while os.getppid() == parent:
+        told = signal.sigtimedwait([signal.SIGTERM], 1.0)
+        if told is not None and told.si_pid == parent:
+            break
+    os._exit(0)

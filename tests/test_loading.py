@@ -1,0 +1,71 @@
+"""Processes that load items: which signals they heed, and what is said when one is lost."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from obdsd.errors import Terminated
+from obdsd.loading import Loader
+from tests.started import python
+
+
+class Signalled:
+    """Items whose reading sends a signal to the process that reads, as somebody outside does."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if index == 5:
+            os.kill(os.getpid(), self.number)
+        return index
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_all_processes_is_not_for_them(number):
+    assert [int(batch) for batch in Loader(Signalled(number), 1, num_workers=2)] == list(range(8))
+
+
+def test_a_lost_process_is_told_where_its_batch_is_asked_for():
+    """Never in the middle of what is done with the batch before: torch's own handler is not left in place."""
+    seen, done, before = [], [], signal.getsignal(signal.SIGCHLD)
+    with pytest.raises(Terminated) as end:
+        for batch in Loader(Signalled(signal.SIGKILL), 1, num_workers=2):
+            seen.append(int(batch))
+            time.sleep(0.05)
+            done.append(int(batch))
+    assert done == seen == list(range(len(seen)))
+    assert 0 < len(seen) < 6
+    assert signal.getsignal(signal.SIGCHLD) == before
+    remedy = "use fewer of them (--workers) or smaller batches"
+    assert end.value.reason == f"a process that loads items was killed, perhaps for lack of memory; {remedy}"
+
+
+HOLDING = """
+import sys, time
+from obdsd.loading import Loader
+loader = Loader(range(100), 1, num_workers=2, persistent_workers=True)
+batches = iter(loader)
+next(batches)
+print(*(worker.pid for worker in loader._iterator._workers), flush=True)
+time.sleep(float(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_they_end_with_their_parent(killed):
+    """It ends as programs do, with batches left, or is killed."""
+    with python("-c", HOLDING, 60 if killed else 0) as process:
+        pids = process.stdout.readline().split()
+        if killed:
+            process.kill()
+        assert process.wait(timeout=30) == (-signal.SIGKILL if killed else 0)
+    deadline = time.monotonic() + 10
+    while any(os.path.exists(f"/proc/{pid}") for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
