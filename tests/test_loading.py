@@ -34,11 +34,15 @@ def test_a_signal_to_all_processes_is_not_for_them(number):
 def test_a_lost_process_is_told_where_its_batch_is_asked_for():
     """Never in the middle of what is done with the batch before: torch's own handler is not left in place."""
     seen, done, before = [], [], signal.getsignal(signal.SIGCHLD)
-    with pytest.raises(Terminated) as end:
+
+    def read_on():
         for batch in Loader(Signalled(signal.SIGKILL), 1, num_workers=2):
             seen.append(int(batch))
             time.sleep(0.05)
             done.append(int(batch))
+
+    with pytest.raises(Terminated) as end:
+        read_on()
     assert done == seen == list(range(len(seen)))
     assert 0 < len(seen) < 6
     assert signal.getsignal(signal.SIGCHLD) == before

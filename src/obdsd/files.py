@@ -13,7 +13,6 @@ from typing import IO, Any
 
 from obdsd.errors import InputError
 
-
 _MARK = "obdsd-"  # in the names of files that are being written
 
 

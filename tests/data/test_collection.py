@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from obdsd.data.collection import collect, loader_workers
-from obdsd.errors import InputError
 from obdsd.data.items import ImageFiles, Rows
+from obdsd.errors import InputError
 
 NAMES = ["ant", "bee", "cat", "dog", "eel", "fox"]
 
@@ -105,13 +105,13 @@ def test_processes_read_image_files_and_nothing_else(tmp_path, monkeypatch):
     assert loader_workers(None, made()["train"]) == 0
     assert loader_workers(5, made()["train"]) == 5
     monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 4 * 2**18}.get)
-    with pytest.raises(InputError, match="^workers=9 is more processes than 3 cores and 4 GiB of memory carry; try 8 or fewer$"):
+    with pytest.raises(InputError, match=r"^workers=9 is more processes than 3 cores and 4 GiB of memory carry; try 8 or fewer$"):
         loader_workers(9, made()["train"])
     monkeypatch.setattr("os.cpu_count", lambda: 64)
     assert loader_workers(None, photos(tmp_path)["train"]) == 8
     monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 2**26}.get)
     assert loader_workers(256, made()["train"]) == 256
-    with pytest.raises(InputError, match="^workers=257 is more processes than 64 cores and 256 GiB of memory carry"):
+    with pytest.raises(InputError, match=r"^workers=257 is more processes than 64 cores and 256 GiB of memory carry"):
         loader_workers(257, made()["train"])
 
 

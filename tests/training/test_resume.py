@@ -1,6 +1,7 @@
 """A run goes on where it stopped, to the same end; what is not the same run is refused."""
 
 import json
+import multiprocessing
 import os
 import shutil
 from itertools import count
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from obdsd.errors import InputError
+from obdsd.errors import InputError, Terminated
+from obdsd.loading import LOST
 from obdsd.models import Embedder
 from obdsd.training import Trainer, loop, run_folder, train
 from obdsd.training.checkpoints import Checkpoints, read_state, write_state
@@ -53,6 +55,28 @@ def test_a_signal_during_the_last_scores_loses_no_epoch(finished, broken_off, mo
     monkeypatch.setattr(Trainer, "step", lambda *_: pytest.fail("all steps were done"))
     train(broken, show=False)
     assert_same_end(whole.folder, broken.out)
+
+
+def test_a_killed_process_of_the_loader_costs_no_step(image_options, monkeypatch, tmp_path):
+    chosen = image_options(workers=1, batch_size=4, epochs=1, checkpoint_minutes=0)
+    take, taken = Trainer.step, []
+
+    def killing(self, *batch):
+        if self.place.step == 1:
+            for process in multiprocessing.active_children():
+                process.kill()
+                process.join()
+        taken.append(take(self, *batch))
+        return taken[-1]
+
+    monkeypatch.setattr(Trainer, "step", killing)
+    with pytest.raises(Terminated) as end:
+        train(chosen, show=False)
+    assert end.value.reason == LOST
+    assert read_state(Path(chosen.out) / "checkpoints" / "last.pt")["place"]["step"] == len(taken) > 1
+    monkeypatch.undo()
+    train(chosen.replace(resume=True), show=False)
+    assert_same_end(train(chosen.replace(out=str(tmp_path / "whole")), show=False).folder, chosen.out)
 
 
 def test_checkpoints_inside_an_epoch_by_steps_and_by_minutes(options, monkeypatch, tmp_path):
