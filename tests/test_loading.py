@@ -28,7 +28,7 @@ class Signalled:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_all_processes_is_not_for_them(number):
-    assert [int(batch) for batch in Loader(Signalled(number), 1, num_workers=2)] == list(range(8))
+    assert [int(batch) for batch in Loader(Signalled(number), batch_size=1, num_workers=2)] == list(range(8))
 
 
 def test_a_lost_process_is_told_where_its_batch_is_asked_for():
@@ -36,7 +36,7 @@ def test_a_lost_process_is_told_where_its_batch_is_asked_for():
     seen, done, before = [], [], signal.getsignal(signal.SIGCHLD)
 
     def read_on():
-        for batch in Loader(Signalled(signal.SIGKILL), 1, num_workers=2):
+        for batch in Loader(Signalled(signal.SIGKILL), batch_size=1, num_workers=2):
             seen.append(int(batch))
             time.sleep(0.05)
             done.append(int(batch))
@@ -53,7 +53,7 @@ def test_a_lost_process_is_told_where_its_batch_is_asked_for():
 HOLDING = """
 import sys, time
 from obdsd.loading import Loader
-loader = Loader(range(100), 1, num_workers=2, persistent_workers=True)
+loader = Loader(range(100), batch_size=1, num_workers=2, persistent_workers=True)
 batches = iter(loader)
 next(batches)
 print(*(worker.pid for worker in loader._iterator._workers), flush=True)

@@ -143,7 +143,7 @@ def test_what_is_kept_and_what_tells_a_run_from_others():
     """A run's numbers are told by its identity: only where it runs and how it is watched may differ."""
     everything, options = {*FIELDS}, made()
     assert everything - {*options.kept()} == {"resume", "report"}
-    machine = {"out", "device", "workers", "checkpoint_minutes", "checkpoint_steps", "logger"}
+    machine = {"out", "device", "workers", "checkpoint_minutes", "checkpoint_steps", "keep_checkpoints", "logger"}
     assert everything - {*options.identity()} == {"resume", "report"} | machine
     assert options.replace(device="cpu", out="x", resume=True).identity() == options.identity()
     assert options.replace(seed=1).identity() != options.identity()

@@ -36,6 +36,10 @@ class Terminated(SystemExit):
         return Terminated, (self.reason,)
 
 
+class SharedError(InputError):
+    """All processes of a training end with it; the first of each machine says so."""
+
+
 class FinishedError(InputError):
     """A run that was to go on is complete."""
 

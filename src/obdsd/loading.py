@@ -18,8 +18,8 @@ LOST = "a process that loads items was killed, perhaps for lack of memory; use f
 class Loader(DataLoader[Any]):
     """torch's, whose processes leave SIGTERM and Ctrl-C to the process that trains."""
 
-    def __init__(self, items: Any, *shape: int, **how: Any) -> None:
-        super().__init__(items, *shape, worker_init_fn=_heed_the_parent_alone, **how)
+    def __init__(self, items: Any, **how: Any) -> None:
+        super().__init__(items, worker_init_fn=_heed_the_parent_alone, **how)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         before = signal.getsignal(signal.SIGCHLD)

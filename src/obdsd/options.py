@@ -236,6 +236,9 @@ class TrainOptions:
         10.0, "Minutes between checkpoints inside an epoch; 0 writes them at its end only.", RUNNING, at_least=0, scope="machine"
     )
     checkpoint_steps: int = option(0, "Also write a checkpoint after so many steps; 0 does not.", RUNNING, at_least=0, scope="machine")
+    keep_checkpoints: bool = option(
+        False, "Keep the last checkpoints of a finished run, with the state of the optimiser.", RUNNING, scope="machine"
+    )
     logger: Literal["tensorboard", "wandb", "mlflow"] | None = option(
         None, "Also log to tensorboard, wandb or mlflow (pip install the one you want).", RUNNING, scope="machine"
     )

@@ -43,3 +43,8 @@ def rank() -> int:
 def first_process() -> bool:
     """Whether this one writes and prints."""
     return rank() == 0
+
+
+def first_here() -> bool:
+    """Whether this one is the first of its machine."""
+    return processes() == 1 or os.environ["LOCAL_RANK"] == "0"

@@ -1,22 +1,27 @@
 """Several processes, really started: the same losses, gradients and results as one, and what happens when one is lost."""
 
+import itertools
 import json
 import os
+import re
+import shutil
 import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
 
+from obdsd.models import Embedder
 from obdsd.options import as_dict
 from obdsd.presets import preset
 from obdsd.training import RunRecord, train
 from obdsd.training.checkpoints import read_state
 from tests.made_up import write_rows
 from tests.started import python, wait_until
-from tests.training.reading import lines
+from tests.training.reading import lines, rewritten
 from tests.training.starting import children_of
 from tests.training.two_processes import one_step
 
@@ -48,6 +53,39 @@ def command(folder, options):
     return ["train", options.data, "--config", str(file)]
 
 
+def machine(folder, features):
+    """A folder that one of the two processes has for itself, with the data in it."""
+    folder.mkdir(parents=True)
+    shutil.copy(features, folder / "rows.npz")
+    return folder
+
+
+def apart(folder, features):
+    """Commands for two processes that have a folder each, by the name of what differs there; every run was begun by the first alone."""
+    usual = {**TWO, "teacher": "frozen(teacher)", "ramp": "constant", "keep_checkpoints": True, "report": False}
+    options = preset("ms+psd", "rows.npz", **usual, out="run")
+    begun = {"nothing", "data"}  # the others begin anew
+    for case, rank in itertools.product(("nothing", "data", "options", "file", "weights"), (0, 1)):
+        here = machine(folder / case / str(rank), features)
+        differs = case if rank else None
+        Embedder("features", features=12, dim=5, seed=int(differs == "weights")).save(here / "teacher")
+        settings = {name: value for name, value in as_dict(options).items() if name not in ("data", "resume")}
+        (here / "settings.yaml").write_text(yaml.safe_dump({**settings, "lr": 0.5} if differs == "options" else settings))
+        if case in begun and rank == 0:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(here)
+                train(options, show=False)
+            (here / "run" / "result.json").unlink()
+        if differs == "data":
+            rewritten(features, here / "rows.npz", embeddings=np.load(features)["embeddings"] + 1e-3 * (np.arange(12) == 3))
+        if differs == "file":
+            (here / "rows.npz").unlink()
+    return {
+        case: ["train", "rows.npz", "--config", "settings.yaml", *["--resume"] * (case in begun)]
+        for case in ("nothing", "data", "options", "file", "weights")
+    }
+
+
 @pytest.fixture(scope="module")
 def started(features, tmp_path_factory):
     """One start of two processes for all that ends well: the plan, the folder, and what was printed."""
@@ -59,8 +97,11 @@ def started(features, tmp_path_factory):
     plan = {
         "steps": [(name, {"data": features, **SMALL, **changes}) for name, changes in STEPS],
         "commands": [command(folder, whole), command(folder, uneven)],
-        "stopped": [("ms+bar+obdp", {"data": features, **TWO, "out": str(folder / f"stopped-{step}")}, step) for step in STOPS],
+        "stopped": [("ms+bar+obdp", {"data": "rows.npz", **TWO, "out": "run"}, step) for step in STOPS],
+        "apart": apart(folder, features),
     }
+    for step, rank in itertools.product(STOPS, (0, 1)):
+        machine(folder / f"stopped-{step}" / str(rank), features)
     (folder / "plan.json").write_text(json.dumps(plan))
     with torchrun(HERE / "two_processes.py", folder / "plan.json") as process:
         out, err = process.communicate(timeout=300)
@@ -109,7 +150,7 @@ def assert_close_runs(one, other):
 def test_two_processes_come_to_the_same_metrics(started, tmp_path):
     _, folder, out, err, whole = started
     alone = train(whole.replace(out=str(tmp_path / "alone")), show=False)
-    assert out.count("  trained:") == 1  # the first process speaks
+    assert out.count("  trained:") == 2  # of two commands: the first process speaks
     assert "Traceback" not in err
     both = RunRecord.read(folder / "both")
     assert both.reference
@@ -127,13 +168,49 @@ def test_a_batch_must_be_shared_evenly(started):
 def test_both_generations_are_trained_by_both_processes_and_go_on_in_either(started, features, tmp_path):
     _, folder, *_ = started
     alone = train(preset("ms+bar+obdp", features, **TWO, out=str(tmp_path / "alone")), show=False)
-    whole = folder / "stopped-0"
+    whole = folder / "stopped-0" / "0" / "run"
     assert_close_runs(alone.folder, whole)
     assert RunRecord.read(whole).processes == RunRecord.read(whole / "first").processes == 2
     for step in (6, 14):
         for part in (".", "first"):
-            one, other = (run / part / "model" / "model.safetensors" for run in (whole, folder / f"stopped-{step}"))
+            one, other = (run / part / "model" / "model.safetensors" for run in (whole, folder / f"stopped-{step}" / "0" / "run"))
             assert one.read_bytes() == other.read_bytes(), (step, part)
+        assert os.listdir(folder / f"stopped-{step}" / "1") == ["rows.npz"]  # the other process needs none of the run's files
+
+
+REMEDY = "start all with the same version, options and data"
+DIFFERENCES = {
+    "data": rf"data: train is 72 items, fingerprint \w+ in process 0 and 72 items, fingerprint \w+ in process 1; {REMEDY}",
+    "options": rf"lr is 0\.001 in process 0 and 0\.5 in process 1; {REMEDY}",
+    "file": r"process 1: rows\.npz: no such file",
+    "weights": rf"the weights' digest is \w+ in process 0 and \w+ in process 1; {REMEDY}",
+}
+
+
+@pytest.mark.parametrize("case", DIFFERENCES)
+def test_processes_that_differ_all_end_with_one_line_that_says_in_what(started, case):
+    """Each on a machine of its own, as two nodes without a shared disk. Nothing that was there before is touched."""
+    _, folder, *_ = started
+    for rank, name in {"0": "obdsd", "1": "obdsd, process 1"}.items():
+        assert (folder / case / rank / "code").read_text() == "2"
+        assert re.fullmatch(rf"{name}: {DIFFERENCES[case]}\n", (folder / case / rank / "said").read_text())
+    if case == "data":
+        one, other = (folder / each / "0" / "run" / "checkpoints" / "last.pt" for each in ("data", "nothing"))
+        assert one.read_bytes() == other.read_bytes()
+    assert not (folder / case / "1" / "run").exists()
+
+
+def test_the_first_process_reads_the_checkpoint_and_tells_the_others(started):
+    _, folder, *_ = started
+    assert [(folder / "nothing" / rank / "code").read_text() for rank in ("0", "1")] == ["0", "0"]
+    assert len(RunRecord.read(folder / "nothing" / "0" / "run").metrics) == 2
+    assert not (folder / "nothing" / "1" / "run").exists()
+
+
+def test_the_processes_are_not_connected_any_more_when_python_ends(started):
+    """gloo's threads would abort some of them, now and then."""
+    _, folder, *_ = started
+    assert [(folder / f"connected-{rank}").read_text() for rank in (0, 1)] == ["False", "False"]
 
 
 def test_a_lost_process_ends_the_others_and_the_run_goes_on_with_any_number(features, tmp_path):

@@ -14,10 +14,11 @@ import torch
 from obdsd.errors import InputError, Terminated
 from obdsd.loading import LOST
 from obdsd.models import Embedder
-from obdsd.training import Trainer, loop, run_folder, train
+from obdsd.report.opening import open_collection
+from obdsd.training import RunRecord, Trainer, build, loop, run_folder, train
 from obdsd.training.checkpoints import Checkpoints, read_state, write_state
 from obdsd.training.scoring import Scoring
-from tests.training.reading import assert_same_end, lines, rewritten
+from tests.training.reading import assert_equal, assert_same_end, lines, rewritten
 
 CHOOSING = {"epochs": 3, "val_fraction": 0.3, "evaluate_every": 1, "select": "best", "optimizer": "adamw"}
 WAYS = [{}, {"teacher": "ema"}, {"teacher": "memory"}, {"head": "linear", "head_init": "projection"}]
@@ -93,7 +94,7 @@ def test_checkpoints_inside_an_epoch_by_steps_and_by_minutes(options, monkeypatc
 def begun(finished, options):
     """A run with all epochs done but no result yet."""
     chosen = options()
-    shutil.copytree(finished().folder, chosen.out)
+    shutil.copytree(finished(keep_checkpoints=True).folder, chosen.out)
     (Path(chosen.out) / "result.json").unlink()
     return chosen.replace(resume=True)
 
@@ -145,7 +146,7 @@ def test_a_folder_in_use_or_finished_is_refused_before_a_model_is_made(finished,
         train(chosen.replace(resume=True), show=False)
     assert (out / "result.json").read_bytes() == before
     with run_folder.RunFolder(out) as held:
-        held._take()
+        held.claim(chosen.replace(resume=True))
         monkeypatch.setattr(run_folder, "LOCK_SECONDS", 0.05)
         with pytest.raises(InputError, match=r"out=.*run is being trained by another process; wait for it, or stop it"):
             train(chosen.replace(resume=True), show=False)
@@ -155,13 +156,61 @@ def test_a_folder_in_use_or_finished_is_refused_before_a_model_is_made(finished,
             train(chosen, show=False)
 
 
-def test_a_run_that_another_process_began_meanwhile_is_left_alone(options, finished):
-    chosen = options()
-    with run_folder.RunFolder(Path(chosen.out)) as folder:
-        assert folder.open(chosen, {}, {}) == (None, [])
-        shutil.copytree(finished().folder, chosen.out)
-        with pytest.raises(InputError, match="holds a run already"):
-            folder.begin(chosen, {}, {})
+def test_a_folder_is_claimed_before_anything_is_built(options, monkeypatch):
+    """A second training of the same name is refused while the first still reads its data; a failure leaves nothing behind."""
+    chosen, opened = options(), build.collection_of
+    monkeypatch.setattr(run_folder, "LOCK_SECONDS", 0.05)
+
+    def slowly(given):
+        monkeypatch.setattr(build, "collection_of", opened)
+        with pytest.raises(InputError, match=r"out=.*run is being trained by another process; wait for it, or stop it"):
+            train(chosen, show=False)
+        raise InputError("the data are gone")
+
+    monkeypatch.setattr(build, "collection_of", slowly)
+    with pytest.raises(InputError, match="the data are gone"):
+        train(chosen, show=False)
+    assert not Path(chosen.out).exists()
+    Path(chosen.out).mkdir()
+    (Path(chosen.out) / "notes").touch()
+    monkeypatch.setattr(build, "collection_of", slowly)
+    with pytest.raises(InputError, match="the data are gone"):
+        train(chosen, show=False)
+    assert os.listdir(chosen.out) == ["notes"]
+
+
+def test_a_relative_path_is_found_from_any_working_directory(finished, features, options, tmp_path, monkeypatch):
+    """Written as before, or as it is seen from there; where the data moved along with their run, they are taken as given."""
+    home, away = tmp_path / "home", tmp_path / "away"
+    for folder in (home, away):
+        folder.mkdir()
+    shutil.copy(features, home)
+    monkeypatch.chdir(home)
+    chosen = options(data=Path(features).name, keep_checkpoints=True)
+    train(chosen, show=False)
+    for place, data in ((away, chosen.data), (away, f"../home/{chosen.data}"), (home, f"./{chosen.data}")):
+        monkeypatch.chdir(place)
+        (Path(chosen.out) / "result.json").unlink()
+        record = train(chosen.replace(data=data, resume=True), show=False)
+        assert_same_end(finished().folder, record.folder)
+        assert len(open_collection(record)["train"]) == 72
+    monkeypatch.chdir(away)
+    with pytest.raises(InputError, match=r"rows.npz: no such file"):
+        train(chosen.replace(out="run"), show=False)
+    monkeypatch.chdir(home.rename(tmp_path / "moved"))
+    assert len(open_collection(RunRecord.read(chosen.out))["train"]) == 72
+
+
+def test_a_finished_run_keeps_what_its_report_shows_and_no_more(finished, options, tmp_path):
+    """Of three checkpoints with the optimiser's state, one without; `keep_checkpoints` keeps them."""
+    choosing = {"val_fraction": 0.3, "evaluate_every": 1, "select": "best"}
+    kept, tidy = (Path(finished(**choosing, keep_checkpoints=keep).folder) / "checkpoints" for keep in (True, False))
+    assert sorted(path.name for path in kept.glob("*.pt")) == ["before.pt", "best.pt", "last.pt"]
+    assert [path.name for path in tidy.glob("*.pt")] == ["before.pt"]
+    whole, slim = (read_state(folder / "before.pt") for folder in (kept, tidy))
+    assert whole.keys() - slim.keys() == {"optimizer", "precision"}
+    assert_equal(whole["system"], slim["system"])
+    assert_same_end(kept.parent, tidy.parent)
 
 
 def test_data_that_changed_since(begun, features, tmp_path):

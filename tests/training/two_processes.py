@@ -1,8 +1,13 @@
 """Steps and whole trainings in the two processes of one start: run by test_ranks.py, whose plan names them."""
 
+import atexit
+import contextlib
+import io
 import json
+import os
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 
@@ -49,11 +54,25 @@ def stopped_and_resumed(options, step: int) -> None:
         Trainer.step = take
 
 
+@contextlib.contextmanager
+def machine_of_its_own(folder: Path):
+    """As if the process ran on another machine than the other: it sees a folder of its own, and is the first there."""
+    with patch.dict(os.environ, LOCAL_RANK="0", LOCAL_WORLD_SIZE="1"), contextlib.redirect_stderr(io.StringIO()) as said:
+        os.chdir(folder)
+        yield said
+
+
 if __name__ == "__main__":
-    plan, out = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[1]).parent
+    plan, out, rank = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[1]).parent, os.environ["RANK"]
+    atexit.register(lambda: (out / f"connected-{rank}").write_text(str(torch.distributed.is_initialized())))  # after the engine's own
     for number, (name, options) in enumerate(plan["steps"]):
-        torch.save(one_step(name, options), out / f"{number}-rank-{torch.distributed.get_rank()}.pt")
+        torch.save(one_step(name, options), out / f"{number}-rank-{rank}.pt")
     for number, words in enumerate(plan["commands"]):
-        (out / f"code-{number}-rank-{torch.distributed.get_rank()}").write_text(str(main(words)))
+        (out / f"code-{number}-rank-{rank}").write_text(str(main(words)))
     for name, options, step in plan["stopped"]:
-        stopped_and_resumed(preset(name, **options), step)
+        with machine_of_its_own(out / f"stopped-{step}" / rank):
+            stopped_and_resumed(preset(name, **options), step)
+    for case, words in plan["apart"].items():
+        with machine_of_its_own(out / case / rank) as said:
+            Path("code").write_text(str(main(words)))
+        (out / case / rank / "said").write_text(said.getvalue())

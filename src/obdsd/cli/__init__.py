@@ -15,9 +15,9 @@ from types import ModuleType
 
 from obdsd import __version__
 from obdsd.cli.parser import flags_of, options_of
-from obdsd.errors import InputError, MissingExtra, Terminated, explain_missing
+from obdsd.errors import InputError, MissingExtra, SharedError, Terminated, explain_missing
 from obdsd.parts import suggestion
-from obdsd.processes import first_process, processes, rank
+from obdsd.processes import first_here, first_process, processes, rank
 
 COMMANDS = ("train", "compare", "report", "evaluate", "embed", "data", "reproduce", "parts", "info")
 DONE, MISTAKE, TERMINATED, INTERRUPTED = 0, 2, Terminated.CODE, 130
@@ -55,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (InputError, MissingExtra, OSError) as mistake:
         if "--debug" in words:
             traceback.print_exc()
-        _tell(_one_line(mistake))
+        if not isinstance(mistake, SharedError) or first_here():
+            _tell(_one_line(mistake))
         return MISTAKE
 
 

@@ -36,8 +36,9 @@ def run(options: Options) -> None:
     try:
         record = train(options)
     except FinishedError:
-        if first_process():
-            print(f"{folder} is finished: nothing was left to do", file=sys.stderr)
+        if not first_process():
+            return
+        print(f"{folder} is finished: nothing was left to do", file=sys.stderr)
         record = RunRecord.read(folder)
     except (KeyboardInterrupt, Terminated):
         if (folder / "config.yaml").exists() and first_process():

@@ -16,7 +16,7 @@ from obdsd.errors import InputError, explain_missing
 with explain_missing():
     from obdsd.data.collection import Collection, Part, collect, training_defaults
 
-__all__ = ["Collection", "Part", "collect", "data_kind", "data_name", "open_data", "training_defaults"]
+__all__ = ["Collection", "Part", "absolute_source", "collect", "data_kind", "data_name", "open_data", "training_defaults"]
 
 
 def open_data(source: str, *, seed: int = 0, test_fraction: float = 0.5, allow_incomplete: bool = False) -> Collection:
@@ -57,6 +57,16 @@ def data_name(source: str) -> str:
     absolute, here = Path(os.path.abspath(path)), Path.cwd()
     written = absolute.relative_to(here) if absolute.is_relative_to(here) else absolute
     return str(written) if kind == "embeddings" else f"{kind}:{written}"
+
+
+def absolute_source(source: str) -> str:
+    """The same data from any working directory.
+
+    >>> absolute_source("folder:/data/birds/../photos"), absolute_source("glyphs")
+    ('folder:/data/photos', 'glyphs')
+    """
+    kind, path = _parsed(source)
+    return f"{kind}:{os.path.abspath(path)}" if _has_path(kind) else source
 
 
 def _parsed(source: str) -> tuple[str, Path]:

@@ -36,7 +36,7 @@ def embed(
     """
     if not len(items):
         raise InputError("items: there is nothing to embed; check the data")
-    loader = Loader(items, batch_size, num_workers=workers, pin_memory=torch.device(device).type == "cuda")
+    loader = Loader(items, batch_size=batch_size, num_workers=workers, pin_memory=torch.device(device).type == "cuda")
     was_training = model.training
     model.eval()
     rows: np.ndarray | None = None

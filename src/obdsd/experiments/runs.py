@@ -21,6 +21,7 @@ import torch
 from obdsd.catalogue import OUTSIDE
 from obdsd.errors import InputError, MissingExtra, Terminated
 from obdsd.options import TrainOptions
+from obdsd.processes import check_carried
 from obdsd.training import train
 from obdsd.training.build import collection_of
 from obdsd.training.run_folder import RunFolder, data_record
@@ -42,6 +43,7 @@ def carry_out(
     `then` is told of each that was finished before, and of each that ends. One that fails ends the others, which keep their state; or,
     to `keep_going`, is told of when the others are through.
     """
+    check_carried("jobs", jobs)
     due = {key: todo for key, options in plan.items() if (todo := _left_to_do(options)) is not None}
     for key in plan:
         if key not in due:
@@ -66,10 +68,9 @@ def _left_to_do(options: TrainOptions) -> TrainOptions | None:
     folder = RunFolder(Path(options.out), writes=False)
     if not (folder.path / "config.yaml").exists():
         return options
-    begun, before = folder.begun_as(), folder.options().identity()
-    for name, value in options.identity().items():
-        if before[name] != value:
-            raise InputError(f"{folder.path} holds a run with {name}={before[name]}, not {value}; choose another out or remove it")
+    begun = folder.begun_as()
+    for name, before, value in folder.differences(options):
+        raise InputError(f"{folder.path} holds a run with {name}={before}, not {value}; choose another out or remove it")
     if begun["data"] != data_record(collection_of(options)):
         raise InputError(f"{folder.path} holds a run on other data than {options.data} holds now; choose another out or remove it")
     return None if folder.result_file.exists() else options.replace(resume=True)

@@ -27,6 +27,7 @@ from obdsd.training.checkpoints import read_state
 from obdsd.training.gradient import in_chunks
 from obdsd.training.loader import TrainingBatches
 from obdsd.training.run_folder import RunFolder
+from obdsd.training.trainer import Place
 
 BATCHES = 8  # that are seen; one if they are images, which take time
 SECONDS = 1.0  # spent on steps of one run, but for the first two, which are always taken
@@ -78,7 +79,9 @@ def _last_epoch(record: RunRecord, model: Embedder, collection: Collection, devi
         if trainer is None or not path.exists():
             continue
         try:
-            trainer.restore(read_state(path))
+            state = read_state(path)
+            trainer.system.load_state_dict(state["system"])
+            trainer.place = Place(**state["place"])
         except (InputError, RuntimeError, KeyError, ValueError, TypeError):  # damaged: the reader is told who stands in
             continue
         under_way, teacher = trainer.place.epoch == record.last_epoch, trainer.system.teacher

@@ -56,7 +56,7 @@ def _told_apart(records: Sequence[tuple[str, RunRecord]]) -> dict[str, RunRecord
 
 def open_collection(record: RunRecord) -> Collection:
     """The data of a run, which must be those that it was trained on."""
-    collection = collection_of(record.options)
+    collection = collection_of(record.options.replace(data=record.source))
     if record.data != data_record(collection):
         raise InputError(f"data={record.options.data} changed since the run in {record.folder} was trained; restore it")
     return collection

@@ -139,7 +139,7 @@ def pictures_of(part: Part, advance: Advance) -> list[bytes | None]:
         advance(len(part))
         return [None] * len(part)
     found: list[bytes | None] = []
-    for small, *_ in Loader(part.replace(transform=thumbnail), 64, num_workers=loader_workers(None, part)):
+    for small, *_ in Loader(part.replace(transform=thumbnail), batch_size=64, num_workers=loader_workers(None, part)):
         found += small
         advance(len(small))
     return found

@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import pickle
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,14 @@ class Checkpoints:
         if self.last.exists() and not best:
             os.replace(self.last, self.before)
         write_state(self.best if best else self.last, state)
+
+    def tidy(self) -> None:
+        """Leave of a finished run who taught in its last epoch, which its report shows: the one before, without the optimiser."""
+        with suppress(InputError):
+            state = read_state(self.before if self.before.exists() else self.last)
+            write_state(self.before, {name: state[name] for name in ("place", "system")})
+        for path in (self.last, self.best):
+            path.unlink(missing_ok=True)
 
     def any(self) -> bool:
         return self.last.exists() or self.before.exists()

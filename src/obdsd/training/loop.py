@@ -13,15 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from obdsd.data import Collection
 from obdsd.errors import InputError, Terminated
 from obdsd.evaluation import Scores
 from obdsd.evaluation.scores import finite_or_none
 from obdsd.options import TrainOptions, as_dict
-from obdsd.processes import first_process, processes
+from obdsd.processes import first_process, versions
 from obdsd.terminal import TrainingDisplay, training_display
 from obdsd.training import build
 from obdsd.training.checkpoints import read_state
 from obdsd.training.loggers import check_logger, flat, logger_of
+from obdsd.training.ranks import Ranks, engine
 from obdsd.training.run_folder import RunFolder, RunRecord, data_record
 from obdsd.training.stopping import Stop
 from obdsd.training.trainer import Diverged, Place, Trainer
@@ -177,8 +179,7 @@ class Loop:
             "device": trainer.device.type,
         }
         kept = self.scoring.known() if trainer.collection.kind == "images" else {}  # rows of a file are embedded again in no time
-        self.folder.finish(result, scores.per_class, trainer.model, kept)
-        self.ranks.once(lambda: None)  # nobody goes before the result is there
+        self.folder.finish(result, scores.per_class, trainer.model, kept, options.keep_checkpoints)
 
     def score_reference(self, display: TrainingDisplay) -> None:
         """What the user has before any training: once, and only where something is pretrained."""
@@ -216,28 +217,46 @@ def train(options: TrainOptions, *, show: bool = True) -> RunRecord:
     Raises an `InputError` of one line for everything that is the user's to mend. Whatever ends it early, `resume` goes on from the last
     checkpoint and comes to the same weights and numbers. SIGTERM and Ctrl-C let the step finish and write a checkpoint first.
     """
-    check_logger(options.logger)
     path, show = run_path(options), show and first_process()
-    with Stop() as stop, RunFolder(path, writes=first_process()) as folder:
-        collection = build.collection_of(options)
-        data, here = data_record(collection), {"threads": torch.get_num_threads(), "processes": processes()}
-        state, remarks = folder.open(options, data, here)  # a folder in use is refused before the model is made
-        trainer = Trainer(options, collection)
-        if folder.is_new:
-            folder.begin(options, data, here)
-        loop = Loop(trainer, folder, stop)
-        with trainer.ranks.together():
+    with Stop() as stop:
+        ranks = Ranks(engine(options.device, options.precision))
+        with ranks.together(), RunFolder(path, writes=ranks.rank == 0) as folder:
+            trainer, state, remarks = _prepared(options, folder, ranks)
+            loop = Loop(trainer, folder, stop)
             if state is None:
                 trainer.begin(partial(_train_first, options, path, trainer, show))
             else:
-                loop.restore(state)
+                ranks.attempt(lambda: loop.restore(state))
+            if ranks.size > 1:
+                ranks.agree({"the epoch": trainer.place.epoch, "the step": trainer.place.step, "the weights' digest": trainer.digest()})
             with training_display(show, options.epochs, len(trainer.batches), trainer.place.epoch) as display:
                 for remark in remarks:
                     display.note(remark)
                 loop.score_reference(display)
                 loop.run(display)
                 loop.finish(display)
-    return RunRecord.read(path)
+            return ranks.once(lambda: RunRecord.read(path))
+
+
+def _prepared(options: TrainOptions, folder: RunFolder, ranks: Ranks) -> tuple[Trainer, dict[str, Any] | None, list[str]]:
+    """A training that all processes can begin alike, the state to go on from, and what the user should know.
+
+    The folder is claimed before anything is built. The first process alone reads and writes it; the others are told."""
+
+    def open_data() -> tuple[Collection, dict[str, Any]]:
+        check_logger(options.logger)
+        folder.claim(options)
+        collection = build.collection_of(options.replace(data=folder.source(options.data)))
+        return collection, data_record(collection)
+
+    collection, data = ranks.attempt(open_data)
+    parts = {f"data: {name}": f"{part['items']} items, fingerprint {part['fingerprint']}" for name, part in data.items()}
+    ranks.agree({**versions(), **options.identity(), "data": None, **parts})  # paths may differ from machine to machine
+    here = {"threads": torch.get_num_threads(), "processes": ranks.size}
+    opened = ranks.attempt(lambda: folder.open(options, data, here) if folder.writes else None)
+    trainer = ranks.attempt(lambda: Trainer(options, collection, ranks))
+    ranks.attempt(lambda: folder.begin(options, data, here))
+    return trainer, *ranks.once(lambda: opened)  # type: ignore[misc]
 
 
 def _train_first(options: TrainOptions, path: Path, trainer: Trainer, show: bool) -> nn.Module:
@@ -245,16 +264,16 @@ def _train_first(options: TrainOptions, path: Path, trainer: Trainer, show: bool
 
     Its time counts as this training's too.
     """
-    first = path / "first"
-    if (first / "result.json").exists():
-        record = RunRecord.read(first)
+    first, ranks = path / "first", trainer.ranks
+    if ranks.once((first / "result.json").exists):
+        record = ranks.once(lambda: RunRecord.read(first))
     else:
         if show:
             print(f"first, the plain loss is trained in {first}; its model will teach", file=sys.stderr, flush=True)
         plain = {"teacher": "none", "preset": options.preset.partition("+")[0], "reference": False}
-        record = train(options.replace(**plain, out=str(first), resume=(first / "config.yaml").exists()), show=show)
+        record = train(options.replace(**plain, out=str(first), resume=ranks.once((first / "config.yaml").exists)), show=show)
     trainer.place.seconds = record.seconds
-    return record.model()
+    return ranks.once(record.model)
 
 
 def run_path(options: TrainOptions) -> Path:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -22,26 +22,30 @@ from torch import Tensor, distributed, nn
 from torch.distributed.nn.functional import all_gather
 
 from obdsd.data import Part
-from obdsd.errors import InputError, Terminated
+from obdsd.errors import FinishedError, InputError, SharedError, Terminated
 from obdsd.method.teachers import TeacherBatch
 from obdsd.models.devices import choose_device
 from obdsd.processes import processes
 from obdsd.training.gradient import joined_proxies
 
 T = TypeVar("T")
+PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
-def engine(device: str, precision: Any) -> Fabric:
+def engine(device: str, precision: str) -> Fabric:
     """The engine on the device of that name, or with torchrun on each process's own; its processes are connected."""
     for name in ("lightning.fabric", "lightning.pytorch"):  # its remarks are ours already, or of no use
         logging.getLogger(name).setLevel(logging.WARNING)
     if processes() > 1 and ":" in device:
         raise InputError(f"device={device} is one device, torchrun gives each process its own; leave the number out")
     chosen = choose_device(device)
+    if precision == "16" and chosen.type != "cuda":
+        raise InputError(f"precision=16 needs a GPU, device={chosen.type} has none; use bf16")
+    common: dict[str, Any] = {"accelerator": chosen.type, "precision": PRECISIONS[precision]}
     if processes() == 1:
-        return Fabric(accelerator=chosen.type, devices=1 if chosen.index is None else [chosen.index], precision=precision)
+        return Fabric(devices=1 if chosen.index is None else [chosen.index], **common)
     here = int(os.environ["LOCAL_WORLD_SIZE"])  # by ddp: gloo on CPUs, nccl on GPUs
-    fabric = Fabric(accelerator=chosen.type, devices=here, num_nodes=processes() // here, strategy="ddp", precision=precision)
+    fabric = Fabric(devices=here, num_nodes=processes() // here, strategy="ddp", **common)
     fabric.launch()
     atexit.register(_disconnect)
     return fabric
@@ -69,6 +73,38 @@ class Ranks:
                 raise Terminated("another process of the training was lost; --resume goes on from the last checkpoint") from fault
             raise
 
+    def attempt(self, act: Callable[[], T]) -> T:
+        """What each process must manage before the first step: where one fails, all end with its line."""
+        if self.size == 1:
+            return act()
+        done, fault = None, None
+        try:
+            done = act()
+        except (InputError, OSError) as error:
+            fault = error
+        for rank, failed in enumerate(self._gathered(fault)):
+            if isinstance(failed, FinishedError):
+                raise failed
+            if failed is not None:
+                raise SharedError(f"process {rank}: {failed}" if rank else str(failed))
+        return done  # type: ignore[return-value]
+
+    def agree(self, facts: Mapping[str, Any]) -> None:
+        """All processes must know the same: where two differ they would train a mixture, and all end with one line that says in what."""
+        first, *others = self._gathered(facts) if self.size > 1 else [facts]
+        for rank, other in enumerate(others, start=1):
+            for name in {**first, **other}:
+                one, another = first.get(name), other.get(name)
+                if one != another:
+                    remedy = "start all with the same version, options and data"
+                    raise SharedError(f"{name} is {one} in process 0 and {another} in process {rank}; {remedy}")
+
+    def _gathered(self, value: T) -> list[T]:
+        """Every rank's, in their order."""
+        values = [value] * self.size
+        distributed.all_gather_object(values, value)
+        return values
+
     def rows(self, z: Tensor) -> Tensor:
         """All ranks' rows, with their gradient, in the order of the global batch."""
         return z if self.size == 1 else torch.cat(all_gather(z))  # type: ignore[no-untyped-call]
@@ -87,8 +123,7 @@ class Ranks:
             return batch
         parts = {name: self.all(part) for name, part in vars(batch).items() if part is not None and name != "proxies"}
         if batch.proxies is not None:
-            proxies = [batch.proxies] * self.size
-            distributed.all_gather_object(proxies, batch.proxies.cpu())  # each rank may have another number of them
+            proxies = self._gathered(batch.proxies.cpu())  # each rank may have another number of them
             parts["proxies"] = joined_proxies(proxies).to(batch.proxies)
         return TeacherBatch(**parts)
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from obdsd.data import Collection
+from obdsd.data import Collection, absolute_source
 from obdsd.errors import FinishedError, InputError
 from obdsd.evaluation.scores import PerClass
 from obdsd.files import append_line, read_lines, read_mapping, replacing, to_yaml, write_json
@@ -52,6 +53,7 @@ class RunRecord:
     metrics: Sequence[Mapping[str, Any]]  # a line an epoch
     versions: Mapping[str, str]
     data: Mapping[str, Any]  # the data record
+    source: str  # where the data are, from any working directory
     threads: int
     processes: int
     device: str
@@ -74,6 +76,7 @@ class RunRecord:
                 per_class={name: per_class[name] for name in ("labels", "queries", *per_class)},
                 metrics=run.metrics(),
                 **{name: begun[name] for name in ("versions", "data", "threads", "processes")},
+                source=run.source(options.data),
             )
         except KeyError as missing:
             raise InputError(f"{path}: its result has no {missing}; restore it, or train it again") from missing
@@ -107,6 +110,7 @@ class RunFolder:
         self.metrics_file = path / "metrics.jsonl"
         self.checkpoints = Checkpoints(path / "checkpoints")
         self.is_new = False
+        self._made: list[Path] = []  # folders that were not there before
         self._lock_file = path / "checkpoints" / ".lock"
         self._lock = FileLock(self._lock_file, timeout=LOCK_SECONDS)
 
@@ -114,18 +118,44 @@ class RunFolder:
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self._lock.is_locked and not (self.path / "run.json").exists():  # nothing came of it
+            self._lock_file.unlink()
+            with suppress(OSError):  # others may have put something there
+                for folder in self._made:
+                    folder.rmdir()
         self._lock.release(force=True)
 
+    def claim(self, options: TrainOptions) -> None:
+        """Take the folder before anything is built for it: two trainings in one would spoil both."""
+        if not self.writes:
+            return
+        try:
+            self._made = [folder for folder in (self.checkpoints.folder, *self.checkpoints.folder.parents) if not folder.exists()]
+            self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+        except Timeout:
+            raise InputError(f"out={self.path} is being trained by another process; wait for it, or stop it") from None
+        except OSError as failure:
+            raise InputError(f"out={self.path}: cannot be written ({failure.strerror}); choose another place") from failure
+        self.is_new = not self.begun
+        if not self.is_new and not options.resume:
+            raise InputError(f"out={self.path} holds a run already; add --resume to go on with it, or choose another folder")
+
+    def source(self, data: str) -> str:
+        """Where these data are. A relative path that the run began with means what it meant there, whatever the working directory."""
+        if self.begun and self.options().data == data:
+            began = str(self.begun_as().get("source", data))
+            relative = not Path(data.rpartition(":")[2]).expanduser().is_absolute()
+            if relative and Path(began.rpartition(":")[2]).exists():
+                return began
+        return data
+
     def open(self, options: TrainOptions, data: dict[str, Any], here: dict[str, int]) -> tuple[dict[str, Any] | None, list[str]]:
-        """Refuse a folder that cannot be used. Else the state to go on from, None at the very beginning, and what the user should know.
+        """Refuse another run than the one in a folder that was claimed. Else the state to go on from, None at the very beginning, and what
+        the user should know.
 
         `here` says by how many threads and processes it is computed. Nothing of a new run is written before `begin`.
         """
-        self.is_new = not self.begun
-        if not self.is_new and not options.resume:
-            raise self._in_use()
-        if not self.is_new or self._lock_file.exists():  # without a lock file nobody trains here
-            self._take()
         if self.is_new:
             return None, [f"nothing to resume in {self.path} yet: beginning"] if options.resume else []
         remarks = self._check_same(options, data, here)
@@ -134,10 +164,9 @@ class RunFolder:
         state, damage = self.checkpoints.read()
         if state is not None and not {"place", "system"} <= state.keys():
             raise InputError(f"{self.checkpoints.last}: is no checkpoint of a training; begin a new run")
-        if self.writes:
-            lines = [line for line in self.metrics() if state and line["epoch"] < state["place"]["epoch"]]
-            with replacing(self.metrics_file) as file:  # without lines of an epoch whose checkpoint was not written
-                file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+        lines = [line for line in self.metrics() if state and line["epoch"] < state["place"]["epoch"]]
+        with replacing(self.metrics_file) as file:  # without lines of an epoch whose checkpoint was not written
+            file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
         return state, remarks if damage is None else [*remarks, damage]
 
     @property
@@ -145,33 +174,15 @@ class RunFolder:
         """Whether there is anything that a new run would destroy; one that failed before its first checkpoint left nothing."""
         return self.result_file.exists() or self.checkpoints.any() or (self.path / "first").exists()
 
-    def _in_use(self) -> InputError:
-        return InputError(f"out={self.path} holds a run already; add --resume to go on with it, or choose another folder")
-
     def begin(self, options: TrainOptions, data: dict[str, Any], here: dict[str, int]) -> None:
         """Make the folder of a new run."""
-        if not self.writes:
+        if not self.is_new:
             return
-        self._take()
-        if self.begun:  # by another process, since it was opened
-            raise self._in_use()
         for left in ("reference.json", "metrics.jsonl", "failure.json"):  # by a run that failed early, perhaps on other data
             (self.path / left).unlink(missing_ok=True)
-        self.write("run.json", {"format": FORMAT, "versions": versions(), "data": data, **here})
+        self.write("run.json", {"format": FORMAT, "versions": versions(), "data": data, "source": absolute_source(options.data), **here})
         with replacing(self.path / "config.yaml") as file:
             file.write(to_yaml(options.kept()).encode())
-
-    def _take(self) -> None:
-        """Two trainings in one folder would spoil both."""
-        if not self.writes:
-            return
-        try:
-            self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire()
-        except Timeout:
-            raise InputError(f"out={self.path} is being trained by another process; wait for it, or stop it") from None
-        except OSError as failure:
-            raise InputError(f"out={self.path}: cannot be written ({failure.strerror}); choose another place") from failure
 
     def begun_as(self) -> dict[str, Any]:
         """What run.json holds; the one place that judges whether a run is of this version."""
@@ -218,10 +229,15 @@ class RunFolder:
 
     def check_options(self, options: TrainOptions) -> None:
         """Refuse options that would make another run than the one in this folder."""
-        before = self.options().identity()
+        for name, before, value in self.differences(options):
+            raise InputError(f"{name}={value} differs from {before} that the run in {self.path} began with; resume it as it was")
+
+    def differences(self, options: TrainOptions) -> Iterator[tuple[str, Any, Any]]:
+        """Options that would make another run: the name, what this run began with, and what is asked for now."""
+        before, source = self.options().identity(), self.begun_as().get("source")
         for name, value in options.identity().items():
-            if before[name] != value:
-                raise InputError(f"{name}={value} differs from {before[name]} that the run in {self.path} began with; resume it as it was")
+            if before[name] != value and not (name == "data" and absolute_source(value) == source):
+                yield name, before[name], value
 
     def save(self, state: dict[str, Any], best: bool = False) -> None:
         if self.writes:
@@ -236,8 +252,12 @@ class RunFolder:
         file = self.path / "reference.json"
         return read_mapping(file) if file.exists() else None
 
-    def finish(self, result: dict[str, Any], per_class: PerClass, model: Embedder, rows: Mapping[str, NDArray[np.float32]]) -> None:
-        """The model, what it makes of each part, the scores of each class, then the result, which says that the run is complete."""
+    def finish(
+        self, result: dict[str, Any], per_class: PerClass, model: Embedder, rows: Mapping[str, NDArray[np.float32]], keep: bool
+    ) -> None:
+        """The model, what it makes of each part, the scores of each class, then the result, which says that the run is complete.
+
+        Nobody needs its checkpoints then, unless it is asked to `keep` them."""
         if not self.writes:
             return
         model.save(self.path / "model")
@@ -248,6 +268,8 @@ class RunFolder:
         labels = [str(label) for label in per_class.labels]
         self.write("per_class.json", {"labels": labels, "queries": per_class.queries.tolist(), **values})
         self.write(self.result_file.name, result)
+        if not keep:
+            self.checkpoints.tidy()
 
     def append(self, line: dict[str, Any]) -> None:
         if self.writes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -13,7 +14,6 @@ from torch import Tensor, nn
 from obdsd.data import Collection
 from obdsd.errors import InputError
 from obdsd.method.teachers import TeacherBatch
-from obdsd.models.devices import choose_device
 from obdsd.options import TrainOptions
 from obdsd.seeds import seed_of
 from obdsd.training import build
@@ -21,8 +21,6 @@ from obdsd.training.gradient import backward, gradient_share, in_chunks, targets
 from obdsd.training.loader import TrainingBatches
 from obdsd.training.ranks import Ranks, engine
 from obdsd.training.scoring import Scoring
-
-PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
 class Diverged(InputError):
@@ -48,13 +46,10 @@ class Place:
 class Trainer:
     """Data, model, system and optimiser of a training, made of its options. It reads no run's folder and writes none."""
 
-    def __init__(self, options: TrainOptions, collection: Collection) -> None:
+    def __init__(self, options: TrainOptions, collection: Collection, ranks: Ranks | None = None) -> None:
         self.options, self.collection, self.place = options, collection, Place()
-        kind = choose_device(options.device).type
-        if options.precision == "16" and kind != "cuda":
-            raise InputError(f"precision=16 needs a GPU, device={kind} has none; use bf16")
-        self.fabric = engine(options.device, PRECISIONS[options.precision])
-        self.ranks, self.device = Ranks(self.fabric), self.fabric.device
+        self.ranks = ranks or Ranks(engine(options.device, options.precision))
+        self.fabric, self.device = self.ranks.fabric, self.ranks.fabric.device
         self.part = build.training_part(options, collection)
         model = build.model_of(options, collection)
         self.model = build.with_whole_statistics(model, options.micro_batch, self.ranks.size, self.device)
@@ -158,6 +153,14 @@ class Trainer:
             torch.cuda.default_generators[self.device.index or 0].manual_seed(seed)
         elif self.device.type != "cpu":
             torch.get_device_module(self.device).manual_seed(seed)
+
+    def digest(self) -> str:
+        """Of the model and all that it learns from."""
+        digest = hashlib.blake2b(digest_size=16)
+        for name, value in self.system.state_dict().items():
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+        return digest.hexdigest()
 
     def state(self) -> dict[str, Any]:
         """All that a checkpoint holds."""
