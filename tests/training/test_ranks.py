@@ -76,6 +76,7 @@ def apart(folder, features):
                 patch.chdir(here)
                 train(options, show=False)
             (here / "run" / "result.json").unlink()
+            shutil.copytree(here / "run", here / "before")
         if differs == "data":
             rewritten(features, here / "rows.npz", embeddings=np.load(features)["embeddings"] + 1e-3 * (np.arange(12) == 3))
         if differs == "file":
@@ -195,7 +196,7 @@ def test_processes_that_differ_all_end_with_one_line_that_says_in_what(started, 
         assert (folder / case / rank / "code").read_text() == "2"
         assert re.fullmatch(rf"{name}: {DIFFERENCES[case]}\n", (folder / case / rank / "said").read_text())
     if case == "data":
-        one, other = (folder / each / "0" / "run" / "checkpoints" / "last.pt" for each in ("data", "nothing"))
+        one, other = (folder / case / "0" / run / "checkpoints" / "last.pt" for run in ("before", "run"))
         assert one.read_bytes() == other.read_bytes()
     assert not (folder / case / "1" / "run").exists()
 
