@@ -5,13 +5,14 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 CODE := src tests benchmarks demo study
 
-.PHONY: help demo test test-fast test-breaks test-faults test-package test-study check format bench docs install chromium
+.PHONY: help demo test test-fast test-breaks test-chance test-faults test-package test-study check format bench docs install chromium
 
 help:
 	@echo "make demo    the method at work on built-in letters: a table and a retrieval, a few minutes on two cores"
 	@echo "make test    build the environment if there is none, then lint, type-check and test"
 	@echo "make test-fast    the inner loop: what changes most often, in about a minute"
 	@echo "make test-breaks  break the code on purpose, one place after the other, and see that a test fails each time"
+	@echo "make test-chance  all tests with several processes 50 times (ROUNDS=N) beside a busy process; none may fail"
 	@echo "make test-faults  kill trainings 20 times each and compare their end with one that was left alone"
 	@echo "make test-package  build sdist and wheel, install the wheel into fresh environments and use it"
 	@echo "make test-study  test study/, the experiments behind docs/results.md, and every table against its records"
@@ -60,6 +61,11 @@ test-package: install
 
 test-faults: install
 	OBDSD_KILLS=20 $(BIN)/pytest tests/training/test_faults.py -rP --durations=0
+
+# no test that starts several processes fails by chance
+ROUNDS ?= 50
+test-chance: install
+	$(BIN)/python tests/chance.py $(ROUNDS)
 
 test-study: install
 	$(BIN)/pytest study

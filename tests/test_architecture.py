@@ -15,6 +15,7 @@ SOURCE = Path(obdsd.__file__).parent
 LIGHT = {
     "errors": set(),
     "seeds": set(),
+    "stopping": {"errors"},
     "preprocessing": {"errors"},
     "processes": {"", "errors"},
     "spec": {"errors"},

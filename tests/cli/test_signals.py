@@ -1,8 +1,10 @@
 """Ctrl-C and SIGTERM, in real processes."""
 
 import json
+import os
 import signal
 
+from obdsd import cli
 from tests.cli.conftest import SMALL
 from tests.started import python, wait_until
 
@@ -26,3 +28,26 @@ def test_a_signal_keeps_the_step_and_says_how_to_go_on(rows, tmp_path):
         assert f"stopped; {out} keeps everything so far: the same command with --resume goes on from there\n" in said
         assert "Traceback" not in said
     assert epochs() == list(range(len(epochs())))
+
+
+def test_a_signal_while_the_report_is_made(rows, tmp_path):
+    """The run is complete, the exit code is that of every other moment, and the command that is named makes the report."""
+    out = tmp_path / "run"
+    command = ["-u", "-m", "obdsd", "train", rows, "--out", str(out), *SMALL, "--report"]
+    with python(*command) as process:
+        while not process.stdout.readline().startswith("scores:"):
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 75
+    report = f"obdsd report {out} --out {out / 'report.html'}"
+    assert said.endswith(f"{out} is complete but for its report: {report} makes it\nobdsd: terminated\n")
+    assert not (out / "report.html").exists()
+    assert cli.main(report.split()[1:]) == 0
+    assert (out / "report.html").exists()
+
+
+def test_a_signal_ends_every_command_alike(monkeypatch, capsys):
+    monkeypatch.setattr("obdsd.cli.info.run", lambda options: os.kill(os.getpid(), signal.SIGTERM))
+    assert cli.main(["info"]) == 75
+    assert capsys.readouterr().err == "obdsd: terminated\n"

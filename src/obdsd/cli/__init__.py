@@ -18,6 +18,7 @@ from obdsd.cli.parser import flags_of, options_of
 from obdsd.errors import InputError, MissingExtra, SharedError, Terminated, explain_missing
 from obdsd.parts import suggestion
 from obdsd.processes import first_here, first_process, processes, rank
+from obdsd.stopping import Stop
 
 COMMANDS = ("train", "compare", "report", "evaluate", "embed", "data", "reproduce", "parts", "info")
 DONE, MISTAKE, TERMINATED, INTERRUPTED = 0, 2, Terminated.CODE, 130
@@ -33,7 +34,7 @@ exit codes:
   0    Done.
   1    A defect of obdsd; please report it with its traceback.
   2    A mistake in the input, named in one line; --debug adds the traceback.
-  75   Ended by SIGTERM, or by the loss of another process. The run can be resumed.
+  75   Ended by SIGTERM, or by the loss of another process. The same command goes on (a training with --resume).
   130  Interrupted by Ctrl-C. The run can be resumed."""
 
 
@@ -41,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: the one place where a user's mistake becomes one line."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        _run(words)
+        with Stop():
+            _run(words)
         return DONE
     except KeyboardInterrupt:
         _tell("interrupted")

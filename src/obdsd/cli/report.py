@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from obdsd.cli.embed import check_suffix
-from obdsd.errors import InputError, MissingExtra, explain_missing
+from obdsd.errors import InputError, MissingExtra, Terminated, explain_missing
 from obdsd.files import check_place, replacing
 from obdsd.options import LARGEST, option
 
@@ -75,5 +75,8 @@ def write_at_the_end(folder: Path, device: str) -> None:
         write([folder], folder / NAME, device=device)
     except MissingExtra as missing:  # no fault: one can train without it
         print(f"no report: {missing}", file=sys.stderr)
+    except (KeyboardInterrupt, Terminated):
+        print(f"{folder} is complete but for its report: obdsd report {folder} --out {folder / NAME} makes it", file=sys.stderr)
+        raise
     except InputError as fault:
         raise InputError(f"{folder} is complete, but its report could not be made: {fault}") from fault

@@ -22,10 +22,10 @@ from obdsd.catalogue import OUTSIDE
 from obdsd.errors import InputError, MissingExtra, Terminated
 from obdsd.options import TrainOptions
 from obdsd.processes import check_carried
+from obdsd.stopping import Stop
 from obdsd.training import train
 from obdsd.training.build import collection_of
 from obdsd.training.run_folder import RunFolder, data_record
-from obdsd.training.stopping import Stop
 
 Key = tuple[Any, ...]  # what a run is called in its plan
 Outcome = Exception | None  # what a run failed by, with its folder's name

@@ -19,13 +19,13 @@ from obdsd.evaluation import Scores
 from obdsd.evaluation.scores import finite_or_none
 from obdsd.options import TrainOptions, as_dict
 from obdsd.processes import first_process, versions
+from obdsd.stopping import Stop
 from obdsd.terminal import TrainingDisplay, training_display
 from obdsd.training import build
 from obdsd.training.checkpoints import read_state
 from obdsd.training.loggers import check_logger, flat, logger_of
 from obdsd.training.ranks import Ranks, engine
 from obdsd.training.run_folder import RunFolder, RunRecord, data_record
-from obdsd.training.stopping import Stop
 from obdsd.training.trainer import Diverged, Place, Trainer
 
 SYSTEM = ("loss", "teacher", "targets", "system", "weight", "temperature", "ramp")

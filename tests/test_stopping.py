@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from obdsd.errors import Terminated
-from obdsd.training.stopping import Stop
+from obdsd.stopping import Stop
 
 
 def test_at_once_unless_deferred():

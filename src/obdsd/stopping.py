@@ -1,4 +1,4 @@
-"""How a training ends before its end: asked by SIGTERM or Ctrl-C, it finishes the step, writes its state and goes."""
+"""How a command ends before its end: asked by SIGTERM or Ctrl-C. A training finishes its step and writes its state first."""
 
 from __future__ import annotations
 
