@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 
 from obdsd import cli
 from tests.cli.conftest import SMALL
@@ -37,6 +38,7 @@ def test_a_signal_while_the_report_is_made(rows, tmp_path):
     with python(*command) as process:
         while not process.stdout.readline().startswith("scores:"):
             assert process.poll() is None
+        time.sleep(0.2)  # the report takes longer
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 75

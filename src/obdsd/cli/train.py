@@ -29,6 +29,7 @@ def make(given: dict[str, object]) -> Options:
 
 
 def run(options: Options) -> None:
+    from obdsd.cli.report import write_at_the_end
     from obdsd.training import RunRecord, train
     from obdsd.training.loop import run_path
 
@@ -48,8 +49,6 @@ def run(options: Options) -> None:
         return
     print(_summary(record))
     if options.report:
-        from obdsd.cli.report import write_at_the_end
-
         write_at_the_end(folder, options.device)
 
 
