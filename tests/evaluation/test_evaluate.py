@@ -4,14 +4,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
-from sklearn.metrics import adjusted_mutual_info_score
+from scipy.stats import entropy
+from sklearn.metrics import adjusted_mutual_info_score, mutual_info_score
 
-from obdsd.errors import InputError
 from obdsd.evaluation import Points, clustering, evaluate, retrieval
 from obdsd.evaluation.geometry import density
 from obdsd.evaluation.scores import geometry
 from tests.evaluation import brute_force
 from tests.oracles import slow
+from tests.refusing import refused
 
 
 def rows(count: int, dim: int, seed: int) -> np.ndarray:
@@ -154,13 +155,8 @@ def test_more_restarts_never_worsen_the_objective():
 def test_nmi_by_its_formula():
     generator = np.random.default_rng(9)
     labels, found = generator.integers(0, 4, 60), generator.integers(0, 5, 60)
-    joint = np.zeros((4, 5))
-    for c, w in zip(labels, found, strict=True):
-        joint[c, w] += 1 / 60
-    independent = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0)
-    information = sum(p * np.log(p / q) for p, q in zip(joint.flat, independent.flat, strict=True) if p)
-    entropies = [-sum(p * np.log(p) for p in side if p) for side in (joint.sum(axis=0), joint.sum(axis=1))]
-    assert clustering.nmi(labels, found) == pytest.approx(2 * information / sum(entropies))
+    entropies = [entropy(np.bincount(side)) for side in (labels, found)]
+    assert clustering.nmi(labels, found) == pytest.approx(2 * mutual_info_score(labels, found) / sum(entropies))
 
 
 @pytest.mark.filterwarnings("ignore:The number of unique classes is greater than 50%")  # scikit-learn 1.7, the last for Python 3.10
@@ -182,37 +178,32 @@ def test_clusters_and_geometry_of_query_and_gallery_are_those_of_both():
 
 GOOD, LABELS = np.eye(4), [0, 0, 1, 1]
 BAD = [
-    (lambda: evaluate(GOOD, None), r"labels=None must be given; pass one for each of the 4 embeddings"),
-    (lambda: evaluate(GOOD, [0, 0, 1]), r"labels of shape \(3,\) must have one entry for each of the 4 embeddings"),
+    (lambda: evaluate(GOOD, None), "labels=None must be given; pass one for each of the 4 embeddings"),
+    (lambda: evaluate(GOOD, [0, 0, 1]), "labels of shape (3,) must have one entry for each of the 4 embeddings"),
     (lambda: evaluate(GOOD, [0, 0.5, 1, 1]), "labels must be whole numbers or text, found float64 with fractions or NaN"),
-    (lambda: evaluate(GOOD, LABELS, groups=[1]), r"groups of shape \(1,\) must have one entry"),
-    (lambda: evaluate(GOOD, LABELS), r"ks=\(1, 2, 4, 8\): 8 is more than the 3 rows that can be found; ask for fewer"),
-    (lambda: evaluate(GOOD, LABELS, ks=(0,)), r"ks=\(0,\) must be positive whole numbers; try \(1, 2, 4, 8\)"),
-    (lambda: evaluate(GOOD, LABELS, ks=()), r"ks=\(\) must be positive whole numbers"),
-    (lambda: evaluate(GOOD, LABELS, ks=(1.5,)), r"ks=\(1.5,\) must be positive whole numbers"),
-    (lambda: evaluate(GOOD, [7] * 4), r"labels hold one class \('7'\); retrieval needs 2 or more"),
+    (lambda: evaluate(GOOD, LABELS, groups=[1]), "groups of shape (1,) must have one entry"),
+    (lambda: evaluate(GOOD, LABELS), "ks=(1, 2, 4, 8): 8 is more than the 3 rows that can be found; ask for fewer"),
+    (lambda: evaluate(GOOD, LABELS, ks=(0,)), "ks=(0,) must be positive whole numbers; try (1, 2, 4, 8)"),
+    (lambda: evaluate(GOOD, LABELS, ks=()), "ks=() must be positive whole numbers"),
+    (lambda: evaluate(GOOD, LABELS, ks=(1.5,)), "ks=(1.5,) must be positive whole numbers"),
+    (lambda: evaluate(GOOD, [7] * 4), "labels hold one class ('7'); retrieval needs 2 or more"),
     (lambda: evaluate(GOOD, [0, 1, 2, 3], ks=(1,)), "labels: no query has another row of its class to find"),
     (lambda: evaluate(np.diag([1, np.nan, 1, 1]), LABELS), "embeddings: 1 rows hold NaN or infinite entries, the first is row 1"),
     (lambda: evaluate(np.diag([1, 1, 1, np.inf]), LABELS), "1 rows hold NaN or infinite entries, the first is row 3"),
     (lambda: evaluate(np.diag([1.0, 1, 0, 0]), LABELS), "2 rows hold only zeros, the first is row 2; remove or recompute them"),
-    (lambda: evaluate(np.ones(4), LABELS), r"embeddings of shape \(4,\) and type float64 must be numbers of shape \(items, dim\)"),
+    (lambda: evaluate(np.ones(4), LABELS), "embeddings of shape (4,) and type float64 must be numbers of shape (items, dim)"),
     (lambda: evaluate(np.array([["a"]]), [0]), "must be numbers"),
     (lambda: evaluate(GOOD, LABELS, ks=(1,))["recall@3"], "scores: 'recall@3' was not measured; there are recall@1, r-precision,"),
-    (lambda: geometry([1.0], [0]), r"embeddings of shape \(1,\) and type float64 must be numbers"),
+    (lambda: geometry([1.0], [0]), "embeddings of shape (1,) and type float64 must be numbers"),
     (lambda: geometry(GOOD, [0, 1, 2, 3]), "labels of 4 classes, the largest of 1: density needs 2 classes and a pair in one"),
-    (lambda: evaluate(GOOD, LABELS, query=(GOOD,)), r"query of 1 entries must be \(embeddings, labels\)"),
+    (lambda: evaluate(GOOD, LABELS, query=(GOOD,)), "query of 1 entries must be (embeddings, labels)"),
     (lambda: evaluate(GOOD, LABELS, query=(np.eye(3), [0, 0, 1])), "query.embeddings of dim 3 must have the gallery's dim 4"),
     (lambda: evaluate(GOOD, LABELS, query=(GOOD * 0, LABELS)), "query.embeddings: 4 rows hold only zeros"),
     (lambda: evaluate(GOOD, LABELS, query=(GOOD, LABELS, LABELS)), "groups must be given for both query and gallery or for neither"),
 ]
 
 
-@pytest.mark.usefixtures("as_shipped")
-@pytest.mark.parametrize(("call", "message"), BAD)
-def test_bad_input_is_one_clear_line(call, message):
-    with pytest.raises(InputError, match=message) as caught:
-        call()
-    assert "\n" not in str(caught.value)
+test_bad_input_is_one_clear_line = refused(BAD)
 
 
 def test_scores_as_json_have_no_infinity():

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from obdsd.evaluation.geometry import density, singular_values, spectral_decay
 from obdsd.evaluation.retrieval import neighbours
 from tests.oracles import slow
+from tests.refusing import refused
 
 cases = pytest.mark.parametrize("case", ["metrics0", "metrics1"])
 
@@ -50,16 +51,13 @@ def test_singular_values_are_those_of_the_svd(shape):
 BAD = [
     (lambda: density(np.eye(3), np.array([0, 0, 0])), "labels of 1 classes, the largest of 3: density needs 2 classes and a pair in one"),
     (lambda: density(np.eye(3), np.array([0, 1, 2])), "labels of 3 classes, the largest of 1"),
-    (lambda: neighbours(np.eye(4), 0), r"k=0 must lie in 1\.\.3, the other rows; ask for fewer neighbours"),
-    (lambda: neighbours(np.eye(4), 4), r"k=4 must lie in 1\.\.3"),
-    (lambda: spectral_decay(np.eye(2)), r"skip=2 leaves no singular value of embeddings of shape \(2, 2\)"),
+    (lambda: neighbours(np.eye(4), 0), "k=0 must lie in 1..3, the other rows; ask for fewer neighbours"),
+    (lambda: neighbours(np.eye(4), 4), "k=4 must lie in 1..3"),
+    (lambda: spectral_decay(np.eye(2)), "skip=2 leaves no singular value of embeddings of shape (2, 2)"),
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), BAD)
-def test_what_has_no_geometry_is_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+test_what_has_no_geometry_is_refused = refused(BAD)
 
 
 def test_a_row_is_left_out_of_its_own_list_by_identity_even_among_duplicates():

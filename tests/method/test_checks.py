@@ -1,6 +1,7 @@
 """Bad input: each refusal names the field, the rule, the value and the remedy."""
 
 from collections import deque
+from unittest.mock import Mock, call
 
 import pytest
 import torch
@@ -35,9 +36,7 @@ class Hoarder(nn.Module):
 
 BAD = [
     (lambda: obdsd.diffuse(D, D, 1.0), "omega=1.0 must lie in [0, 1); try 0.3"),
-    (lambda: obdsd.diffuse(D, D, NAN), "omega=nan must lie in [0, 1)"),
-    (lambda: BatchDiffusion(1.5), "omega=1.5 must lie in [0, 1)"),
-    (lambda: obdsd.MeanMix(1.0), "omega=1.0 must lie in [0, 1)"),
+    (lambda: obdsd.MeanMix(NAN), "omega=nan must lie in [0, 1)"),
     (lambda: obdsd.UniformMix(-1.0), "omega=-1.0 must lie in [0, 1)"),
     (lambda: obdsd.softmax_transition(D, 0.0), "temperature=0.0 must be a positive finite number; try 1.0"),
     (lambda: SelfDistillation(1.0, temperature=-1.0), "temperature=-1.0 must be a positive"),
@@ -53,14 +52,12 @@ BAD = [
     (lambda: distill.active(-0.1), "progress=-0.1 must lie in [0, 1]"),
     (lambda: obdsd.symmetric_transition(Z), "similarity.shape=(4, 3) must be (batch, batch); pass Z @ Z.T"),
     (lambda: obdsd.softmax_transition(Z), "similarity.shape=(4, 3) must be (batch, batch)"),
-    (lambda: obdsd.symmetric_transition(D[:1, :1]), "similarity.shape=(1, 1) must have 2 rows or more"),
     (lambda: obdsd.symmetric_transition(D.long()), "similarity.dtype=torch.int64 must be floating point; pass similarity.float()"),
     (lambda: obdsd.diffuse(Z[:2], D, 0.3), "state.shape=(2, 3) against transition.shape=(4, 4) must be (batch, m)"),
     (lambda: obdsd.diffuse(D[0], D, 0.3), "state.shape=(4,) against transition.shape=(4, 4) must be (batch, m)"),
     (lambda: obdsd.diffuse(D, Z, 0.3), "transition.shape=(4, 3) must be (batch, batch)"),
     (lambda: distill(Z, Z[:3], 1.0), "student=4 rows against 3 of the teacher must be the same batch"),
     (lambda: distill(Z[0], Z, 1.0), "student.shape=(3,) must be (batch, dim)"),
-    (lambda: distill(Z.long(), Z, 1.0), "student.dtype=torch.int64 must be floating point"),
     (lambda: distill(Z[:1], Z[:1], 1.0), "student.shape=(1, 3) must have 2 rows or more; use a larger batch"),
     (lambda: obdsd.PairwiseTargets()(Z[:1]), "teacher.shape=(1, 3) must have 2 rows or more"),
     (lambda: distill(Z, None, 1.0), "teacher=None at progress=1.0 has nothing to teach; skip it only where active(progress) is False"),
@@ -86,7 +83,6 @@ BAD = [
     (lambda: TeacherBatch((Z, Z)), "embeddings=tuple must be a (batch, dim) tensor; let the model give one row a sample"),
     (lambda: EMATeacher(nn.Linear(2, 2).bfloat16(), 0.9), "model=half precision would round the average away; keep it in float32"),
     (lambda: PreviousEpochTeacher(Hoarder()), "model=Hoarder cannot be copied (Only Tensors"),
-    (lambda: MemoryTeacher(4, 3)(Z, [0, 1]), "indices=list cannot be looked up"),
     (lambda: MemoryTeacher(4, 3).observe(torch.arange(4), 2 * Z), "embeddings=rows off by 1 must be of unit length"),
     (lambda: MemoryTeacher(4, 3)(Z), "indices=NoneType cannot be looked up; call teacher(inputs, indices)"),
     (lambda: MemoryTeacher(4, 3)(Z, torch.tensor([0, 4])), "indices=0..4 must lie in 0..3; size the teacher by the training set"),
@@ -103,37 +99,20 @@ def test_rows_within_the_tolerance_pass(dtype, scale):
     assert distill((scale * Z).to(dtype), Z, 1.0).isfinite()
 
 
-class Copy:
-    """A copy on its way from a device."""
-
-    arrived = False
-
-    def query(self):
-        return self.arrived
-
-    def synchronize(self):
-        self.arrived = True
-
-
 def test_a_late_verdict_is_judged_when_it_arrives_and_never_waited_for(monkeypatch):
     """What an accelerator does: the verdict of one call arrives while later calls go on."""
-    judged = []
-
-    def judge(low, high):
-        judged.append(high)
-        if high > 1:
-            raise ValueError(f"bad {high}")
-
-    first, second, third = Copy(), Copy(), Copy()
-    late = [(copy, torch.tensor([0.0, number]), judge) for copy, number in ((first, 0.5), (second, 2.0), (third, 0.25))]
+    copies = [Mock(**{"query.return_value": arrived}) for arrived in (False, True, False)]  # out of order: the first is on its way
+    judge = Mock(side_effect=[None, ValueError("bad"), None])
+    late = [(copy, torch.tensor([0.0, number]), judge) for copy, number in zip(copies, (0.5, 2.0, 0.25), strict=True)]
     monkeypatch.setattr(checks, "_LATE", deque(late))
-    second.arrived = True  # out of order: the first is still on its way
     checks.judge_late(wait=False)
-    assert judged == []
-    first.arrived = True
-    with pytest.raises(ValueError, match=r"bad 2\.0"):
+    assert judge.mock_calls == []
+    copies[0].query.return_value = True
+    with pytest.raises(ValueError, match="bad"):
         checks.judge_late(wait=False)
     checks.judge_late(wait=False)  # reported once
-    assert judged == [0.5, 2.0]
+    assert judge.mock_calls == [call(0.0, 0.5), call(0.0, 2.0)]
+    assert not copies[2].synchronize.called
     checks.judge_late(wait=True)  # an epoch's end can wait
-    assert judged == [0.5, 2.0, 0.25]
+    assert judge.mock_calls[2:] == [call(0.0, 0.25)]
+    assert copies[2].synchronize.called

@@ -77,15 +77,6 @@ def test_the_term_is_temperature_squared_times_ramp_times_weight_times_kl(batch,
     torch.testing.assert_close(term, factor * literal_kl(targets(teacher, temperature), student, temperature))
 
 
-@pytest.mark.parametrize("temperature", [0.1, 1.0])
-def test_a_student_that_agrees_learns_nothing(temperature):
-    z = slow.unit_rows(12, 5, seed=0, dtype=torch.float64).requires_grad_()
-    loss = plain(temperature=temperature)(z, z.detach().clone(), 1.0)
-    loss.backward()
-    assert loss.abs() < 1e-14
-    assert z.grad.abs().max() < 1e-14
-
-
 @pytest.mark.parametrize("targets", [PairwiseTargets(), BatchDiffusion(0.5), BatchDiffusion(0.5, "softmax")], ids=str)
 def test_no_gradient_reaches_the_teacher(targets):
     student = slow.unit_rows(6, 3, seed=1).requires_grad_()
@@ -93,13 +84,6 @@ def test_no_gradient_reaches_the_teacher(targets):
     plain(targets)(student, teacher, 1.0).backward()
     assert student.grad.abs().max() > 0
     assert teacher.grad is None
-
-
-@pytest.mark.parametrize("targets", [PairwiseTargets(), BatchDiffusion(0.9), BatchDiffusion(0.9, "softmax", 0.1)], ids=str)
-def test_gradient_in_float64(targets):
-    v = torch.randn(6, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64).requires_grad_()
-    teacher = slow.unit_rows(6, 3, seed=4, dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda v: plain(targets, 0.5)(torch.nn.functional.normalize(v, dim=1), teacher, 1.0), v)
 
 
 @pytest.mark.parametrize("temperature", [0.2, 1.0])

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from obdsd import BatchDiffusion, GlobalDiffusion, SelfDistillation, TeacherBatch
-from obdsd.method.targets import Targets
 from tests.oracles import slow
 from tests.refusing import refused
 
@@ -73,13 +72,6 @@ def test_a_batch_stands_for_a_teachers_word():
     assert torch.equal(word.indices, indices)
     of_others = TeacherBatch(slow.unit_rows(3, 99, seed=5), indices=indices)  # what the teacher says itself is not used
     assert torch.equal(diffusion(of_others), diffusion(word))
-    student = slow.unit_rows(3, 4, seed=7, dtype=DOUBLE).requires_grad_()
-    assert isinstance(diffusion, Targets)
-    loss = SelfDistillation(2.0, targets=diffusion, ramp="constant")(student, word, 1.0)
-    loss.backward()
-    P, Q = diffusion(word), torch.softmax(student.detach() @ student.detach().T, dim=1)
-    torch.testing.assert_close(loss.detach(), 2 * (P * (P / Q).log()).sum() / 3)
-    assert student.grad.abs().max() > 0
 
 
 def test_rows_that_the_teacher_does_not_know_leave_with_their_indices():
@@ -132,15 +124,10 @@ BAD = [
     (lambda: GlobalDiffusion(0.3, power=-1.0), "power=-1.0 must be a positive finite number"),
     (lambda: GlobalDiffusion(0.3, tolerance=0.0), "tolerance=0.0 must be a positive finite number"),
     (lambda: GlobalDiffusion(0.3).fit(Z), "neighbours=50 must lie in 1..5 for 6 rows"),
-    (lambda: GlobalDiffusion(0.3, 2).fit(2 * Z), "rows=rows off by 1 must be of unit length within 0.001"),
-    (lambda: GlobalDiffusion(0.3, 2).fit(Z * float("nan")), "rows=nan has NaN or infinite entries"),
     (lambda: GlobalDiffusion(0.3, 2).fit(Z[0]), "rows.shape=(3,) must be (batch, dim)"),
-    (lambda: GlobalDiffusion(0.3)(ready.batch(torch.arange(3))), "GlobalDiffusion(omega=0.3, neighbours=50) has walked nowhere yet"),
     (lambda: GlobalDiffusion(0.3, 20, 3.0)(Z), "GlobalDiffusion(omega=0.3, neighbours=20, power=3.0) has walked nowhere yet"),
     (lambda: GlobalDiffusion(0.3).batch(torch.arange(3)), "walked nowhere yet; call fit(rows) with the embeddings of the whole"),
     (lambda: ready(Z), "indices=NoneType cannot be looked up; pass batch(indices) or TeacherBatch(embeddings, indices=indices)"),
-    (lambda: ready(TeacherBatch(Z)), "indices=NoneType cannot be looked up"),
-    (lambda: ready.batch([0, 1]), "indices=list cannot be looked up"),
     (lambda: ready.batch(torch.tensor([0, 6])), "indices=0..6 must lie in 0..5; fit the whole training set"),
     (lambda: ready(TeacherBatch(Z[:2], indices=torch.tensor([-1, 3]))), "indices=-1..3 must lie in 0..5"),
     (lambda: ready(ready.batch(torch.arange(3)), 0.0), "temperature=0.0 must be a positive finite number"),

@@ -60,18 +60,6 @@ def test_affinity_and_transition_are_symmetric_to_the_last_bit_whatever_the_ties
     assert (dense(W).count_nonzero(dim=1) <= 3).all()
 
 
-def test_four_points_on_a_circle():
-    angles = torch.tensor([0.0, 10.0, 30.0, 180.0], dtype=torch.float64).deg2rad()
-    Z = torch.stack((angles.cos(), angles.sin()), dim=1)
-    c = torch.tensor([10.0, 20.0], dtype=torch.float64).deg2rad().cos()
-    one = dense(mutual_neighbours(Z, 1))  # the third's nearest is the second, whose nearest is the first
-    assert one.count_nonzero() == 2
-    torch.testing.assert_close(one[0, 1], c[0])
-    two = dense(mutual_neighbours(Z, 2, power=3.0))
-    torch.testing.assert_close(two[1], torch.stack((c[0] ** 3, 0 * c[0], c[1] ** 3, 0 * c[0])))
-    assert (two[3] == 0).all()  # the fourth looks away from all
-
-
 @given(n=st.integers(2, 20), dim=st.integers(1, 8), seed=many)
 def test_with_all_neighbours_the_transition_is_that_of_a_batch(n, dim, seed):
     Z = slow.unit_rows(n, dim, seed, torch.float64)

@@ -84,13 +84,6 @@ def test_previous_epoch_is_the_model_of_the_last_update_and_no_later():
         assert torch.equal(teacher(x).embeddings, model.eval()(x))
 
 
-def test_making_a_teacher_leaves_the_model_as_it_was():
-    model = network(0).train()
-    PreviousEpochTeacher(model)
-    assert model.training
-    assert all(p.requires_grad for p in model.parameters())
-
-
 def test_a_wrapped_student_fits():
     class Wrapped(nn.Module):  # as DistributedDataParallel does
         def __init__(self, module):
@@ -176,12 +169,3 @@ def test_ema_keeps_masks():
     teacher = EMATeacher(model, 0.5)
     teacher.step(model)
     assert teacher.model.mask.tolist() == [0.0, float("-inf")]
-
-
-def test_memory_teaches_only_what_it_has_seen():
-    teacher = MemoryTeacher(6, 3)
-    rows = slow.unit_rows(4, 3, seed=8)
-    teacher.observe(torch.arange(3), rows[:3])
-    distill = SelfDistillation(1.0, ramp="constant")
-    student = slow.unit_rows(4, 3, seed=9)
-    torch.testing.assert_close(distill(student, teacher(None, torch.arange(4)), 1.0), distill(student[:3], rows[:3], 1.0))

@@ -65,26 +65,11 @@ def test_own_parameters_come_as_optimiser_groups_with_their_learning_rates():
         assert {id(p) for p in own["params"]} == {id(p) for p in make.parameters()}
 
 
-@pytest.mark.parametrize("make", BUILT_IN.values(), ids=BUILT_IN.keys())
-def test_training_on_it_brings_the_loss_down(make):
-    objective = make()
-    v = Z.clone().requires_grad_()
-    optimizer = torch.optim.Adam([{"params": [v], "lr": 0.05}, *objective.parameter_groups()])
-    values = []
-    for _ in range(60):
-        optimizer.zero_grad()
-        loss = objective(torch.nn.functional.normalize(v, dim=1), LABELS)
-        loss.backward()
-        optimizer.step()
-        values.append(loss.item())
-    assert sum(values[-5:]) < 0.7 * sum(values[:5])
-
-
-@pytest.mark.parametrize("make", [objectives.multi_similarity, lambda: objectives.margin(12), lambda: objectives.r_margin(12)])
+@pytest.mark.parametrize("name", ["multi-similarity", "margin", "r-margin", "nt-xent"])
 @pytest.mark.parametrize("labels", [torch.zeros(12).long(), torch.arange(12)], ids=["one class", "all classes differ"])
-def test_a_batch_without_valid_pairs_is_a_differentiable_zero(make, labels):
+def test_a_batch_without_valid_pairs_is_a_differentiable_zero(name, labels):
     z = Z.clone().requires_grad_()
-    loss = make()(z, labels)
+    loss = BUILT_IN[name]()(z, labels)
     loss.backward()
     assert loss == 0
     assert (z.grad == 0).all()
