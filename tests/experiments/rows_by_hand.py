@@ -3,80 +3,60 @@
 MS, PAIRS, OBD = "multi-similarity", "pairwise", "batch-diffusion(omega=0.3)"
 EPOCH, BORN, FOUR, ONE = "previous-epoch", "born-again", "s2sd(feature_from=2)", "s2sd(widths=[2048], feature_from=2)"
 FEATURES = "s2sd(feature_weight=50.0, feature_from=2)"
-ALONE = ("none", None)
 
-# What each row must be: base loss; teacher, or the system whose heads teach; targets. Written by hand from the paper.
+# Teacher, or the system whose heads teach; targets. Written by hand from the paper.
+HOW = {
+    "": ("none", None),
+    "psd-constant": (EPOCH, PAIRS),
+    "psd": (EPOCH, PAIRS),
+    "obd-sd": (EPOCH, OBD),
+    "batch": (EPOCH, OBD),
+    "obd-sd-softmax": (EPOCH, "batch-diffusion(omega=0.3, form=softmax)"),
+    "mean-mix": (EPOCH, "mean-mix(omega=0.3)"),
+    "uniform-mix": (EPOCH, "uniform-mix(omega=0.3)"),
+    "flat": (EPOCH, "pairwise(scale=0.7)"),
+    "global": (EPOCH, "global-diffusion(omega=0.3, neighbours=5)"),
+    "proxy-diffusion": (EPOCH, "proxy-diffusion(omega=0.3)"),
+    "ema": ("ema", PAIRS),
+    "memory": ("memory", PAIRS),
+    "bar": (BORN, PAIRS),
+    "s2sd-dsd": (ONE, PAIRS),
+    "s2sd-msd": (FOUR, PAIRS),
+    "s2sd-msdf": (FEATURES, PAIRS),
+}
+HOW |= {f"{name}+obdp": (HOW[name][0], OBD) for name in ("bar", "s2sd-dsd", "s2sd-msd", "s2sd-msdf")}
+
+
+def on_ms(*methods):
+    return {"ms": (MS, *HOW[""]), **{method: (MS, *HOW[method]) for method in methods}}
+
+
+def on_loss(name, loss, *methods):
+    return {f"{name}+{method}".rstrip("+"): (loss, *HOW[method]) for method in ("", *methods)}
+
+
+# What each row must be: base loss, and how it is taught.
 EXPECTED = {
-    "strong-baselines": {
-        "margin": ("margin", *ALONE),
-        "margin+obd-sd": ("margin", EPOCH, OBD),
-        "r-margin": ("r-margin", *ALONE),
-        "r-margin+obd-sd": ("r-margin", EPOCH, OBD),
-        "ms": (MS, *ALONE),
-        "ms+obd-sd": (MS, EPOCH, OBD),
-    },
-    "sota": {name + d: (MS, EPOCH, OBD) for name in ("r50-128", "ibn-512", "r50-512") for d in ("", "+d")},
-    "elements": {
-        "ms": (MS, *ALONE),
-        "psd-constant": (MS, EPOCH, PAIRS),
-        "psd": (MS, EPOCH, PAIRS),
-        "obd-sd": (MS, EPOCH, OBD),
-        "obd-sd-softmax": (MS, EPOCH, "batch-diffusion(omega=0.3, form=softmax)"),
-        "mean-mix": (MS, EPOCH, "mean-mix(omega=0.3)"),
-        "uniform-mix": (MS, EPOCH, "uniform-mix(omega=0.3)"),
-        "flat": (MS, EPOCH, "pairwise(scale=0.7)"),
-        "ema": (MS, "ema", PAIRS),
-        "memory": (MS, "memory", PAIRS),
-    },
-    "sampling": {
-        f"margin-{drawn}{more}": ("margin" if drawn == "distance" else f"margin(sampling={drawn})", *how)
-        for drawn in ("random", "semihard", "softhard", "distance")
-        for more, how in (("", ALONE), ("+obd-sd", (EPOCH, OBD)))
-    },
-    "self-distillation": {
-        "ms": (MS, *ALONE),
-        "bar": (MS, BORN, PAIRS),
-        "psd": (MS, EPOCH, PAIRS),
-        "s2sd-msd": (MS, FOUR, PAIRS),
-        "obd-sd": (MS, EPOCH, OBD),
-    },
-    "obdp": {
-        "bar": (MS, BORN, PAIRS),
-        "bar+obdp": (MS, BORN, OBD),
-        "s2sd-msd": (MS, FOUR, PAIRS),
-        "s2sd-msd+obdp": (MS, FOUR, OBD),
-    },
-    "s2sd": {
-        "s2sd-dsd": (MS, ONE, PAIRS),
-        "s2sd-dsd+obdp": (MS, ONE, OBD),
-        "s2sd-msd": (MS, FOUR, PAIRS),
-        "s2sd-msd+obdp": (MS, FOUR, OBD),
-        "s2sd-msdf": (MS, FEATURES, PAIRS),
-        "s2sd-msdf+obdp": (MS, FEATURES, OBD),
-    },
-    "manifolds": {"ms": (MS, *ALONE), "global": (MS, EPOCH, "global-diffusion(omega=0.3, neighbours=5)"), "batch": (MS, EPOCH, OBD)},
-    "space": {"ms": (MS, *ALONE), "psd": (MS, EPOCH, PAIRS), "obd-sd": (MS, EPOCH, OBD)},
-    "noise": {f"{name}-{share}": (MS, *how) for share in (0.1, 0.2, 0.3, 0.4) for name, how in (("ms", ALONE), ("obd-sd", (EPOCH, OBD)))},
-    "omega": {
-        "psd": (MS, EPOCH, PAIRS),
-        **{f"omega-{w}": (MS, EPOCH, f"batch-diffusion(omega={w})") for w in (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)},
-    },
-    "lambda": {"ms": (MS, *ALONE), **{f"lambda-{w}": (MS, EPOCH, OBD) for w in (100, 500, 1000, 2000, 5000)}},
-    "proxies": {
-        loss + method: (loss, *how)
-        for loss in ("proxy-anchor", "proxy-nca", "soft-triple")
-        for method, how in (
-            ("", ALONE),
-            ("+psd", (EPOCH, PAIRS)),
-            ("+obd-sd", (EPOCH, OBD)),
-            ("+proxy-diffusion", (EPOCH, "proxy-diffusion(omega=0.3)")),
-        )
-    },
-    "self-supervised": {
-        "nt-xent": ("nt-xent", *ALONE),
-        "nt-xent+psd": ("nt-xent", EPOCH, PAIRS),
-        "nt-xent+obd-sd": ("nt-xent", EPOCH, OBD),
-    },
+    "strong-baselines": on_loss("margin", "margin", "obd-sd") | on_loss("r-margin", "r-margin", "obd-sd") | on_loss("ms", MS, "obd-sd"),
+    "sota": {name + d: (MS, *HOW["obd-sd"]) for name in ("r50-128", "ibn-512", "r50-512") for d in ("", "+d")},
+    "elements": on_ms("psd-constant", "psd", "obd-sd", "obd-sd-softmax", "mean-mix", "uniform-mix", "flat", "ema", "memory"),
+    "sampling": on_loss("margin-distance", "margin", "obd-sd")
+    | on_loss("margin-random", "margin(sampling=random)", "obd-sd")
+    | on_loss("margin-semihard", "margin(sampling=semihard)", "obd-sd")
+    | on_loss("margin-softhard", "margin(sampling=softhard)", "obd-sd"),
+    "self-distillation": on_ms("bar", "psd", "s2sd-msd", "obd-sd"),
+    "obdp": {row: (MS, *HOW[row]) for row in ("bar", "bar+obdp", "s2sd-msd", "s2sd-msd+obdp")},
+    "s2sd": {row + more: (MS, *HOW[row + more]) for row in ("s2sd-dsd", "s2sd-msd", "s2sd-msdf") for more in ("", "+obdp")},
+    "manifolds": on_ms("global", "batch"),
+    "space": on_ms("psd", "obd-sd"),
+    "noise": {f"{name}-{share}": (MS, *HOW[how]) for share in (0.1, 0.2, 0.3, 0.4) for name, how in (("ms", ""), ("obd-sd", "obd-sd"))},
+    "omega": {f"omega-{w}": (MS, EPOCH, f"batch-diffusion(omega={w})") for w in (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)}
+    | {"psd": (MS, EPOCH, PAIRS)},
+    "lambda": {"ms": (MS, *HOW[""]), **{f"lambda-{w}": (MS, EPOCH, OBD) for w in (100, 500, 1000, 2000, 5000)}},
+    "proxies": on_loss("proxy-anchor", "proxy-anchor", "psd", "obd-sd", "proxy-diffusion")
+    | on_loss("proxy-nca", "proxy-nca", "psd", "obd-sd", "proxy-diffusion")
+    | on_loss("soft-triple", "soft-triple", "psd", "obd-sd", "proxy-diffusion"),
+    "self-supervised": on_loss("nt-xent", "nt-xent", "psd", "obd-sd"),
 }
 CONSTANT = ("psd-constant", "bar", "s2sd")  # rows whose weight does not grow with the epochs
 

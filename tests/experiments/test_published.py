@@ -1,5 +1,6 @@
-"""The paper's numbers: counted, sampled by hand, and held against each other where the paper prints one twice."""
+"""The paper's numbers: counted, kept, and held against each other where the paper prints one twice."""
 
+import hashlib
 from importlib.resources import files
 
 import pytest
@@ -38,44 +39,18 @@ def values(table: str, row: str) -> dict[tuple[str, str], float]:
     return {key[1:]: number.value for key, number in published(table).items() if key[0] == row}
 
 
+def test_no_number_has_changed_since_all_were_compared_with_the_paper():
+    content = files("obdsd.experiments").joinpath("published.csv").read_text("utf-8")
+    assert len(content.splitlines()) == 1 + sum(count for count, _ in TABLES.values())
+    assert hashlib.sha256(content.encode()).hexdigest() == "35e6b9456b0a7ce50754d7b78d569b1370409c9613c87c5e31168c2c2d5a4994"
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_every_row_and_every_number_is_there(table):
     numbers = published(table)
     assert (len(numbers), " ".join(dict.fromkeys(row for row, _, _ in numbers))) == TABLES[table]
     assert {data for _, data, _ in numbers} <= {"cub200", "cars196", "sop"}
     assert {metric for _, _, metric in numbers} <= METRICS
-
-
-def test_the_file_holds_these_tables_each_number_once():
-    header, *lines = files("obdsd.experiments").joinpath("published.csv").read_text("utf-8").splitlines()
-    assert header == "table,row,label,venue,architecture,data,metric,value"
-    assert len(lines) == sum(count for count, _ in TABLES.values())
-
-
-@pytest.mark.parametrize(
-    ("table", "row", "data", "metric", "expected"),
-    [
-        ("strong-baselines", "r-margin+obd-sd", "cars196", "nmi", 70.24),
-        ("strong-baselines", "margin", "sop", "recall@1", 78.20),
-        ("sota", "rankmi", "cub200", "nmi", 71.3),
-        ("sota", "dcml-mdw", "sop", "recall@10", 90.8),
-        ("sota", "r50-512+d", "cars196", "recall@2", 93.6),
-        ("sota", "ibn-512", "cub200", "recall@1", 65.8),
-        ("elements", "psd-constant", "cub200", "recall@1", 62.9),
-        ("sampling", "margin-softhard+obd-sd", "cars196", "nmi", 66.4),
-        ("self-distillation", "bar", "cub200", "extra-time", 105.3),
-        ("self-distillation", "s2sd-msd", "cars196", "extra-time", 35.4),
-        ("obdp", "bar+obdp", "cars196", "recall@1", 84.5),
-        ("manifolds", "global", "cars196", "extra-time", 345.0),
-        ("space", "obd-sd", "cub200", "spectral-decay", 0.0292),
-        ("space", "ms", "cars196", "density", 0.3962),
-        ("noise", "obd-sd-0.3", "cub200", "relative-recall@1", 18.84),
-        ("noise", "ms-0.4", "cars196", "nmi", 51.16),
-        ("omega", "omega-0.99", "cars196", "recall@1", 84.10),
-    ],
-)
-def test_numbers_by_hand(table, row, data, metric, expected):
-    assert value(table, row, data, metric) == expected
 
 
 def test_a_number_knows_where_it_was_printed():

@@ -6,11 +6,11 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from obdsd import InputError
 from obdsd.method.pooling import pool
 from obdsd.models import Embedder
 from obdsd.preprocessing import Preprocessing
 from tests.models.oracle import images
+from tests.refusing import refused
 
 SMALL = {
     "convolutional": {"backbone": "test_resnet"},
@@ -153,47 +153,34 @@ def test_preprocessing_travels_with_the_backbone():
     assert small == Preprocessing(size=64, resize=67, mean=half, std=half, interpolation="bicubic")
 
 
-WRONG = {
-    "unknown backbone": ({"backbone": "resnet5O"}, "backbone='resnet5O' is not known to timm; try .*resnet50"),
-    "BN-Inception": ({"backbone": "bninception"}, "backbone='bninception' is not known to timm; try bn-inception"),
-    "nothing like it": ({"backbone": "hf-hub:evil/model"}, "is not known to timm; timm.list_models"),
-    "unknown tag": ({"backbone": "resnet50.magic"}, "backbone='resnet50.magic' names weights that timm does not know; .*resnet50.tv_in1k"),
-    "pooling": ({"pooling": "max"}, "pooling='max' is no choice; use avg or avg.max or token"),
-    "head": ({"head": "mlp"}, "head='mlp' is no choice; use linear or two-layer or none"),
-    "batchnorm": ({"batchnorm": "sync"}, "batchnorm='sync' is no choice; use frozen or train"),
-    "zero dim": ({"dim": 0}, "dim=0 must be a whole number in 1..65536"),
-    "huge size": ({"size": 4097}, "size=4097 must be a whole number in 1..4096"),
-    "hidden of one layer": ({"hidden": 7}, "hidden=7 does not go with head=linear; use head=two-layer or leave it out"),
-    "dim without head": ({"head": "none"}, "dim=8 does not go with head=none"),
-    "no features": ({"backbone": "features"}, "features=None goes with backbone=features"),
-    "features of images": ({"features": 4}, "features=4 goes with backbone=features"),
-    "pooled features": ({"backbone": "features", "features": 4, "pooling": "avg+max"}, "pooling=avg.max needs a map"),
-    "size of features": ({"backbone": "features", "features": 4, "size": 32}, "size=32 is of images"),
-    "weights of features": ({"backbone": "features", "features": 4, "pretrained": "imagenet"}, "weights do not exist for features"),
-    "weights of tiny": ({"backbone": "tiny-conv", "pretrained": "imagenet"}, "=imagenet weights do not exist for tiny-conv; use none"),
-    "token of a convnet": ({"pooling": "token"}, "pooling=token needs a class token, test_resnet has none"),
-    "token without one": ({"backbone": "test_vit2", "pooling": "token"}, "pooling=token needs a class token, test_vit2 has none"),
-    "size of no patch": ({"backbone": "xcit_nano_12_p16_224", "size": 7}, "cannot be built with size=7 .*divide.*; try its default size"),
-}
-
-
-@pytest.mark.usefixtures("as_shipped")
-@pytest.mark.parametrize(("arguments", "message"), WRONG.values(), ids=WRONG.keys())
-def test_wrong_arguments_are_refused_in_one_line(arguments, message):
-    with pytest.raises(InputError, match=message) as error:
-        embedder(**arguments)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("model", "x", "message"),
+WRONG = [
+    ({"backbone": "resnet5O"}, "backbone='resnet5O' is not known to timm; try .*resnet50"),
+    ({"backbone": "bninception"}, "backbone='bninception' is not known to timm; try bn-inception"),
+    ({"backbone": "hf-hub:evil/model"}, "is not known to timm; timm.list_models"),
+    ({"backbone": "resnet50.magic"}, "backbone='resnet50.magic' names weights that timm does not know; .*resnet50.tv_in1k"),
+    ({"pooling": "max"}, "pooling='max' is no choice; use avg or avg.max or token"),
+    ({"head": "mlp"}, "head='mlp' is no choice; use linear or two-layer or none"),
+    ({"batchnorm": "sync"}, "batchnorm='sync' is no choice; use frozen or train"),
+    ({"dim": 0}, "dim=0 must be a whole number in 1..65536"),
+    ({"size": 4097}, "size=4097 must be a whole number in 1..4096"),
+    ({"hidden": 7}, "hidden=7 does not go with head=linear; use head=two-layer or leave it out"),
+    ({"head": "none"}, "dim=8 does not go with head=none"),
+    ({"backbone": "features"}, "features=None goes with backbone=features"),
+    ({"features": 4}, "features=4 goes with backbone=features"),
+    ({"backbone": "features", "features": 4, "pooling": "avg+max"}, "pooling=avg.max needs a map"),
+    ({"backbone": "features", "features": 4, "size": 32}, "size=32 is of images"),
+    ({"backbone": "features", "features": 4, "pretrained": "imagenet"}, "weights do not exist for features"),
+    ({"backbone": "tiny-conv", "pretrained": "imagenet"}, "=imagenet weights do not exist for tiny-conv; use none"),
+    ({"pooling": "token"}, "pooling=token needs a class token, test_resnet has none"),
+    ({"backbone": "test_vit2", "pooling": "token"}, "pooling=token needs a class token, test_vit2 has none"),
+    ({"backbone": "xcit_nano_12_p16_224", "size": 7}, "cannot be built with size=7 .*divide.*; try its default size"),
+]
+test_wrong_arguments_are_refused_in_one_line = refused(WRONG, lambda arguments: embedder(**arguments), regex=True)
+ROWS = {"backbone": "features", "features": 4}
+test_wrong_inputs_are_refused = refused(
     [
-        ({}, torch.zeros(2, 1, 32, 32), r"x.shape=\(2, 1, 32, 32\) must be \(batch, 3, height, width\); pass a batch of colour images"),
-        ({}, torch.zeros(2, 3, 32, 32, dtype=torch.uint8), "x.dtype=torch.uint8 must be floating point; apply the embedder's prep"),
-        ({"backbone": "features", "features": 4}, torch.zeros(2, 5), r"x.shape=\(2, 5\) must be \(batch, 4\)"),
-    ],
+        (lambda: embedder()(torch.zeros(2, 1, 32, 32)), "x.shape=(2, 1, 32, 32) must be (batch, 3, height, width); pass a batch of colour"),
+        (lambda: embedder()(torch.zeros(2, 3, 32, 32).byte()), "x.dtype=torch.uint8 must be floating point; apply the embedder's prep"),
+        (lambda: embedder(**ROWS)(torch.zeros(2, 5)), "x.shape=(2, 5) must be (batch, 4)"),
+    ]
 )
-@pytest.mark.usefixtures("as_shipped")
-def test_wrong_inputs_are_refused(model, x, message):
-    with pytest.raises(InputError, match=message):
-        embedder(**model)(x)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.report.made_content import NASTY
-from tests.report.reading import BASE, CONTENT, LABELS, OURS, expected, queries
+from tests.report.made_content import BASE, CONTENT, LABELS, NASTY, OURS, expected, queries
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.report.made_content import made_content, right
-from tests.report.reading import CONTENT, LABELS, expected, queries
+from tests.report.made_content import CONTENT, LABELS, expected, made_content, queries, right
 
 NO_WEBGL = """const get = HTMLCanvasElement.prototype.getContext; HTMLCanvasElement.prototype.getContext = function (kind, ...more)
     { return kind.includes('webgl') ? null : get.call(this, kind, ...more); };"""

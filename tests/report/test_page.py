@@ -14,7 +14,7 @@ from plotly.offline import get_plotlyjs
 from obdsd.report import page as report_page
 from obdsd.report.content import Neighbours
 from obdsd.report.page import packed, render, safe_json, split_options, version_rows
-from tests.report.made_content import BIRDS, NASTY, made_content
+from tests.report.made_content import BIRDS, CONTENT, NASTY, made_content
 
 
 class Page(HTMLParser):
@@ -43,7 +43,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def content():
-    return made_content()
+    return CONTENT
 
 
 @pytest.fixture(scope="module")
@@ -99,21 +99,9 @@ def test_no_request_to_any_host(page, text):
 
 def test_all_data_are_in_the_page(page, content):
     numbers = json.loads(page.scripts["content"])
-    assert numbers["names"] == content.names
-    assert unpack(numbers["labels"]).tolist() == content.labels.tolist()
+    assert numbers == json.loads(json.dumps(packed(content)))
     assert [base64.b64decode(picture) for picture in numbers["pictures"]] == content.pictures
-    assert [base64.b64decode(picture) for picture in numbers["local_pictures"]] == content.local_pictures
-    for drawn, run in zip(numbers["runs"], content.runs, strict=True):
-        assert np.array_equal(unpack(drawn["neighbours"]["indices"]), run.neighbours.indices)
-        assert np.array_equal(unpack(drawn["neighbours"]["cosines"]), run.neighbours.cosines)
-        assert np.array_equal(unpack(drawn["map"]), run.map)
-        assert drawn["per_class"] == pytest.approx(list(run.per_class))
-        for each, matrix in zip(drawn["batch"]["matrices"], run.batch.matrices, strict=True):
-            assert (each["title"], each["kind"], each["sentence"]) == (matrix.title, matrix.kind, matrix.sentence)
-            assert np.array_equal(unpack(each["values"]), matrix.values)
-    for drawn, curve in zip(numbers["curves"], content.curves, strict=True):
-        assert (drawn["title"], drawn["sentence"]) == (curve.title, curve.sentence)
-        assert [len(line) for line in drawn["lines"]] == [len(line) for line in curve.lines]
+    assert np.array_equal(unpack(numbers["runs"][1]["neighbours"]["indices"]), content.runs[1].neighbours.indices)
     assert numbers["curves"][0]["lines"][1][3] == [4, pytest.approx(content.curves[0].lines[1][3][1], rel=1e-5)]
     assert numbers["curves"][-1]["lines"][0][0] == [1, None]  # infinite: not a number of JSON
 
@@ -136,31 +124,23 @@ def test_the_same_content_gives_the_same_page_with_all_of_plotly(text, page, mon
     assert render(made_content()) == text
 
 
-def test_a_page_for_birds_of_full_size_is_under_15_mb():
-    made, each = made_content(batch=96), 5924
+def test_a_page_for_birds_of_full_size_is_under_15_mb(content):
+    """5,924 items, pictures of 1,200 bytes, two runs with five matrices of a batch of 96; plotly and all."""
 
-    def many(rows, times=1):
-        return np.resize(rows, (each, *rows.shape[1:])) * times % each
+    def repeated(times):
+        items = np.tile(np.arange(len(content.labels)), times)
+        runs = [
+            replace(run, map=run.map[items], neighbours=at(run.neighbours, items), positive=at(run.positive, items)) for run in content.runs
+        ]
+        names = [f"Black_footed_Albatross_{item:04}_796111.jpg" for item in items]
+        some = {"labels": content.labels[items], "shown": items, "asking": items}
+        return len(render(replace(content, names=names, pictures=[bytes(1200)] * len(items), runs=runs, **some)))
 
-    def found(neighbours):
-        return Neighbours(indices=many(neighbours.indices, 60), cosines=many(neighbours.cosines))
+    def at(found, items):
+        return Neighbours(indices=found.indices[items], cosines=found.cosines[items])
 
-    runs = [
-        replace(run, map=many(run.map), per_class=[0.5] * 100, neighbours=found(run.neighbours), positive=found(run.positive))
-        for run in made.runs
-    ]
-    assert runs[0].batch.matrices[0].values.shape == (96, 96)
-    large = replace(
-        made,
-        labels=np.arange(each) % 100,
-        names=[f"Black_footed_Albatross_{place:04}_796111.jpg" for place in range(each)],
-        pictures=[bytes(1200)] * each,
-        classes=[f"{label:03}.Black_footed_Albatross" for label in range(100)],
-        shown=np.arange(each),
-        asking=np.arange(each),
-        runs=runs,
-    )
-    assert len(render(large).encode()) < 15e6
+    once, larger_batch = repeated(1), 2 * 5 * (96**2 - 24**2) * 4 * 4 / 3  # in base64
+    assert once + (5924 / len(content.labels) - 1) * (repeated(2) - once) + larger_batch < 15e6
 
 
 def test_packed_arrays_are_exact():
