@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-PLACES = {"setting": ["cub", "cars", "sop"], "name": ["margin", "rmargin"], "k": ["1", "2", "4", "8", "10"], "first": ["1", "2", "3"]}
+PLACES = {"setting": ["cub", "cars", "sop"], "name": ["ms", "margin", "rmargin"], "k": ["1", "2", "4", "8", "10"], "first": ["1", "2", "3"]}
 PLACES["key"] = ["intra", "inter", "intra_over_inter"]
 
 

@@ -1,6 +1,5 @@
-"""What is installed with what: every package that is imported is declared, and one that is missing is named with its remedy."""
+"""What is installed with what: what the rooms may import (tests/test_architecture.py) is declared; one missing is named with its remedy."""
 
-import ast
 import importlib
 import re
 import subprocess
@@ -11,6 +10,7 @@ import pytest
 
 from obdsd.cli import report
 from obdsd.errors import EXTRAS, MissingExtra, explain_missing
+from tests.test_architecture import CORE, FILES, imports_of
 
 try:
     import tomllib
@@ -19,22 +19,13 @@ except ModuleNotFoundError:  # Python 3.10, where pytest brings it
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-CORE = {"jaxtyping", "numpy", "torch"}
-CORE_ROOMS = {"__init__", "__main__", "catalogue", "errors", "method", "parts", "seeds"}
-REPORT_ROOMS = {"report"}
 DISTRIBUTIONS = {"PIL": "pillow", "faiss": "faiss-cpu", "sklearn": "scikit-learn", "umap": "umap-learn", "yaml": "pyyaml"}
 OWN = {"benchmarks", "features", "obdsd", "study", "tests"}
 
 
 def packages_of(path: Path) -> set[str]:
     """The packages of others that a file imports anywhere, also inside functions."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module.partition(".")[0])
-    return found - OWN - set(sys.stdlib_module_names)
+    return {module.partition(".")[0] for module in imports_of(path)} - OWN - set(sys.stdlib_module_names)
 
 
 def distribution(package: str) -> str:
@@ -44,23 +35,6 @@ def distribution(package: str) -> str:
 def declared(requirements: list[str]) -> set[str]:
     """The names in requirements, without this project's own."""
     return {re.match(r"[\w-]+", line)[0] for line in requirements} - {"obdsd"}
-
-
-def in_rooms(path: str, rooms: set[str]) -> bool:
-    return any(path in (room, f"{room}.py") or path.startswith(f"{room}/") for room in rooms)
-
-
-FILES = {path.relative_to(ROOT / "src/obdsd").as_posix(): path for path in sorted((ROOT / "src/obdsd").rglob("*.py"))}
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_what_a_room_imports_comes_with_its_extra(name):
-    allowed = set(CORE)
-    if not in_rooms(name, CORE_ROOMS):
-        allowed |= set(EXTRAS["train"])
-    if in_rooms(name, REPORT_ROOMS):
-        allowed |= set(EXTRAS["report"]) | set(EXTRAS["umap"])
-    assert packages_of(FILES[name]) <= allowed
 
 
 def test_the_core_is_torch_numpy_and_jaxtyping():

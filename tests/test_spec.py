@@ -108,23 +108,10 @@ REMEDY = " write it as margin(beta=0.6, sampling=random)"
 test_a_mistake_is_one_line_that_names_it = refused([(text, message + REMEDY) for text, message in BAD], Spec.parse)
 
 
-HARMFUL = [
-    '__import__("os").system("touch {path}")',
-    '__import__("os", "touch {path}")',
-    "p(__import__('os').system('touch {path}'))",
-    "p(a=open('{path}', 'w'))",
-    "().__class__.__bases__[0].__subclasses__()",
-    "p(1 + 1)",
-    "p(2**99999999)",
-    "p(a if b else c)",
-    "p(lambda: 1)",
-    "p(*x)",
-    "p(f'{{1/0}}')",
-    "p({{1: 2}})",
-]
-
-
-@pytest.mark.parametrize("text", HARMFUL)
+@pytest.mark.parametrize(
+    "text",
+    ['__import__("os").system("touch {path}")', "p(a=open('{path}', 'w'))", "p(1 + 1)", "p(lambda: 1)", "p(f'{{1/0}}')"],
+)
 def test_nothing_is_evaluated(text, tmp_path):
     path = tmp_path / "made"
     with contextlib.suppress(InputError):
