@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from obdsd import cli
+
 
 def refused(cases: Iterable[tuple[Any, str]], use: Callable[[Any], Any] = lambda call: call(), regex: bool = False) -> Callable[..., None]:
     """A test: each case is a call, or a value to use, that is refused with one line that holds the message.
@@ -20,5 +22,22 @@ def refused(cases: Iterable[tuple[Any, str]], use: Callable[[Any], Any] = lambda
         with pytest.raises(ValueError, match=message if regex else re.escape(message)) as refusal:
             use(case)
         assert "\n" not in str(refusal.value)
+
+    return test
+
+
+def mistakes(command: str, cases: list[tuple[list[str], str]]) -> Callable[..., None]:
+    """A test: with these words the command says one line that begins as given, exits with 2, and writes nothing into the folder `here`."""
+
+    @pytest.mark.parametrize(("words", "line"), cases, ids=[" ".join(words) for words, _ in cases])
+    def test(here, monkeypatch, capsys, words, line):
+        monkeypatch.chdir(here)
+        before = sorted(here.rglob("*"))
+        assert cli.main([command, *words]) == 2
+        printed, said = capsys.readouterr()
+        assert printed == ""
+        assert said.startswith(f"obdsd: {line}")
+        assert said.count("\n") == 1
+        assert sorted(here.rglob("*")) == before
 
     return test

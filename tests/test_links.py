@@ -38,14 +38,6 @@ def test_links_lead_somewhere_and_lists_stand_apart(page):
     assert page not in DOCS or run_into(page.read_text()) == []
 
 
-def test_headings_and_lists_are_seen():
-    assert headings("# Is it, *really*?\n```bash\n# no heading\n```\n## Two-layer head (1,280 → 128)\n") == {
-        "is-it-really",
-        "two-layer-head-1280--128",
-    }
-    assert run_into("A paragraph:\n- one\n- two\n\nAnother:\n\n| a |\n|---|\n") == ["- one"]
-
-
 def test_the_reference_leaves_no_public_name_out():
     text = "".join(page.read_text() for page in DOCS if page.name.startswith("reference"))
     shown = set(re.findall(r"^::: obdsd\.(\w+)$", text, flags=re.MULTILINE))

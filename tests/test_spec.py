@@ -126,12 +126,10 @@ def test_nothing_is_evaluated(text, tmp_path):
         ("p(" * (DEEPEST + 1), f"has more than {DEEPEST} brackets inside each other"),
         ("p([" + "[" * 1900 + "]" * 1900, f"has more than {DEEPEST} brackets inside each other"),
         ("a" * (LONGEST + 1), f"is longer than {LONGEST} characters"),
-        ("p(" * 10**6, f"is longer than {LONGEST} characters"),
-        ("'" * 10**7, f"is longer than {LONGEST} characters"),
         (f"p({'9' * 3900}=1)", "before '=', which must be the name"),
         (f"p({'x ' * 1900})", "has no ')' or ',' after 'x'"),
     ],
-    ids=["deep parts", "deep lists", "long name", "long and deep", "long marks", "long number", "many words"],
+    ids=["deep parts", "deep lists", "long name", "long number", "many words"],
 )
 def test_huge_and_deep_texts_end_in_one_short_line(text, message):
     with pytest.raises(InputError, match=re.escape(message)) as fault:

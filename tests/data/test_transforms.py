@@ -78,12 +78,3 @@ def test_each_place_has_its_own_randomness(pictures):
 def test_a_place_keeps_the_seed_that_it_always_had(pictures):
     """A number from before all seeds came from one module: runs can still be repeated."""
     assert Augmented(pictures, lambda image: torch.initial_seed(), seed=7)[Draw(3, 3, 12, 55)][0] == 6154314116828611172
-
-
-def test_a_damaged_image_met_while_training_is_named(tmp_path):
-    for i in range(4):
-        picture(i).save(tmp_path / f"{i}.png")
-    (tmp_path / "2.png").write_bytes(b"damaged")
-    part = collect("p", ImageFiles(tmp_path, [f"{i}.png" for i in range(4)]), ["a", "a", "b", "b"], ["train"] * 4)["train"]
-    with pytest.raises(ValueError, match=r"2\.png: cannot be read as an image"):
-        epoch_of(part, 0)

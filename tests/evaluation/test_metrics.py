@@ -16,12 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "evaluation.md"
 ROWS, LABELS = slow.unit_rows(30, 4, seed=0).numpy(), np.repeat(["a", "b", "c"], 10)
 
 PRECISION = Metric(
-    name="precision@3",
-    title="Precision@3",
-    sentence="Share of the 3 nearest items that have the query's class. Higher is better.",
-    percent=True,
-    per_query=lambda ranking: (ranking.hit & (ranking.rank <= 3)).sum(axis=1) / 3,
-    depth=3,
+    name="precision@3", title="P", sentence="P.", depth=3, per_query=lambda ranking: (ranking.hit & (ranking.rank <= 3)).sum(axis=1) / 3
 )
 SPREAD = Metric(name="spread", title="Spread", sentence="Variance.", of_space=lambda space: float(space.rows.var()), on_training_set=True)
 

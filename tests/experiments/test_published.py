@@ -63,34 +63,6 @@ def test_relative_improvements_are_those_of_the_values(ratio, data, metric):
     assert computed == pytest.approx(OFF.get((ratio, data, metric), printed), abs=0.005)
 
 
-SAME = [  # (table, row) printed twice; the one with fewer digits second
-    (("strong-baselines", "ms"), ("elements", "ms")),
-    (("strong-baselines", "ms+obd-sd"), ("elements", "obd-sd")),
-    (("strong-baselines", "margin"), ("sampling", "margin-distance")),
-    (("strong-baselines", "margin+obd-sd"), ("sampling", "margin-distance+obd-sd")),
-    (("elements", "ms"), ("self-distillation", "ms")),
-    (("elements", "psd"), ("self-distillation", "psd")),
-    (("elements", "obd-sd"), ("self-distillation", "obd-sd")),
-    (("self-distillation", "bar"), ("obdp", "bar")),
-    (("self-distillation", "s2sd-msd"), ("obdp", "s2sd-msd")),
-    (("self-distillation", "obd-sd"), ("manifolds", "batch")),
-    (("omega", "psd"), ("elements", "psd")),
-]
-
-
-@pytest.mark.parametrize(("first", "second"), SAME)
-def test_what_is_printed_twice_agrees_to_the_printed_digits(first, second):
-    exact, rounded = values(*first), values(*second)
-    both = exact.keys() & rounded.keys()
-    assert len(both) >= 2
-    assert all(abs(exact[key] - rounded[key]) <= 0.05 + 1e-9 for key in both)
-
-
-def test_the_chosen_omegas_are_the_rows_of_table_1():
-    for data, omega in {"cub200": "0.3", "cars196": "0.99", "sop": "0.5"}.items():
-        assert value("omega", f"omega-{omega}", data, "recall@1") == value("strong-baselines", "ms+obd-sd", data, "recall@1")
-
-
 def test_what_the_paper_has_not_is_refused():
     with pytest.raises(InputError, match=r"table='element' is not in the paper; did you mean elements\?"):
         published("element")

@@ -1,10 +1,8 @@
 import hashlib
-import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
 
 import pytest
 import torch
@@ -13,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from obdsd import InputError
-from obdsd.data.items import read_image
 from obdsd.data.transforms import evaluation_transform, training_transform
 from obdsd.models import Embedder, bn_inception, open_model
 from obdsd.models.bn_inception import BNInception
@@ -126,26 +123,8 @@ def published_file(path: Path, kind: str = "new") -> dict[str, Tensor]:
         torch.save(content, path)
     else:
         rows = {name: tensor[None] if "_bn." in name else tensor for name, tensor in content.items()}
-        torch.save(rows, path, pickle_module=PYTHON_2, pickle_protocol=2, _use_new_zipfile_serialization=False)
+        torch.save(rows, path, pickle_protocol=2, _use_new_zipfile_serialization=False)
     return state
-
-
-class Python2Pickler(pickle._Pickler):
-    """Writes strings as Python 2 did, with which the older file in circulation was made."""
-
-    def save_str(self, text: str) -> None:
-        if id(text) in self.memo:
-            self.write(self.get(self.memo[id(text)][0]))
-            return
-        self.write(pickle.SHORT_BINSTRING + bytes([len(text)]) + text.encode())
-        self.memoize(text)
-
-    dispatch: ClassVar = {**pickle._Pickler.dispatch, str: save_str}
-
-
-PYTHON_2 = SimpleNamespace(
-    __name__="pickle", Pickler=Python2Pickler, dump=lambda content, file, protocol: Python2Pickler(file, protocol).dump(content)
-)
 
 
 @pytest.mark.parametrize("kind", ["new", "older"])
@@ -176,8 +155,7 @@ def embedders(folder: Path) -> Iterator[Embedder]:
 
 
 def test_images_arrive_blue_first_and_unscaled_whichever_way_the_model_was_made(tmp_path):
-    Image.new("RGB", (300, 260), (255, 0, 0)).save(tmp_path / "red.png")
-    red = read_image(tmp_path / "red.png")
+    red = Image.new("RGB", (300, 260), (255, 0, 0))
     expected = torch.tensor([0.0 - 104, 0.0 - 117, 255.0 - 128])[:, None, None].expand(3, 224, 224)
     for model in embedders(tmp_path):
         assert model.preprocessing == CAFFE

@@ -64,9 +64,6 @@ def test_a_safetensors_file_and_its_path_as_a_string(tmp_path):
     safetensors.torch.save_file({**state, "head.weight": torch.zeros(7, 64), "head.bias": torch.zeros(7)}, tmp_path / "vit.safetensors")
     loaded = Embedder("test_vit", pretrained=str(tmp_path / "vit.safetensors")).backbone.state_dict()
     assert all(torch.equal(loaded[key], state[key]) for key in state)
-    torch.save(state_of("tiny-conv"), tmp_path / "tiny.pt")
-    tiny = Embedder("tiny-conv", pretrained=tmp_path / "tiny.pt")
-    assert torch.equal(tiny.backbone.blocks[0][0].weight, state_of("tiny-conv")["blocks.0.0.weight"])
 
 
 def test_a_mismatch_names_what_is_missing_unexpected_and_misshapen(tmp_path):
@@ -93,10 +90,8 @@ class Evil:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("evil.pth", lambda path: path.write_bytes(pickle.dumps({"weight": Evil()})), "without executing code .*; save a state dict again"),
         ("evil.pt", lambda path: torch.save({"weight": Evil()}, path), "without executing code"),
         ("evil.safetensors", lambda path: path.write_bytes(pickle.dumps({"weight": Evil()})), "cannot be read as weights"),
-        ("short.safetensors", lambda path: path.write_bytes(safetensors.torch.save(state_of())[:-9]), "cannot be read as weights"),
         ("empty.pth", lambda path: path.write_bytes(b""), "cannot be read as weights"),
         ("list.pt", lambda path: torch.save([torch.zeros(1)], path), "must hold named tensors only; save model.state_dict"),
         ("numbers.pt", lambda path: torch.save({"lr": 0.1}, path), "must hold named tensors only"),

@@ -203,15 +203,13 @@ def test_any_base_loss_trains(objective):
 
 
 def test_maps_tokens_and_rows_are_pooled_to_the_same():
-    feature_map, z = batch()
+    feature_map, _ = batch()
     tokens = torch.cat([torch.full((BATCH, 2, FEATURES), 9.0).double(), feature_map.flatten(2).mT], dim=1)  # two that are no patches
     for pooling in ("avg", "avg+max"):
         s2sd = make(pooling=pooling, prefix_tokens=2).eval()
         rows = s2sd.pool(feature_map)
         torch.testing.assert_close(s2sd.pool(tokens), rows)
         assert torch.equal(s2sd.pool(rows), rows)
-        torch.testing.assert_close(s2sd(tokens, z, LABELS), s2sd(feature_map, z, LABELS))
-        torch.testing.assert_close(s2sd(rows, z, LABELS), s2sd(feature_map, z, LABELS))
 
 
 def test_heads_come_from_the_seed_alone():

@@ -37,19 +37,13 @@ def test_one_run_on_a_phone_has_nothing_to_compare(opened):
     assert page.trouble == []
 
 
-def test_dark_where_the_reader_asks_for_it_also_on_a_phone(opened):
-    page = opened(color_scheme="dark", width=360, height=740, has_touch=True)
+def test_all_of_three_runs_or_the_two_compared_on_a_phone_in_the_dark(opened):
+    long = "a rather long name of a baseline method"
+    page = opened(made_content(names=(long, "two", "three")), width=360, height=740, has_touch=True, color_scheme="dark")
     check_narrow(page)
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 26)"
     page.click("#theme")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(247, 247, 245)"
-    assert page.trouble == []
-
-
-def test_all_of_three_runs_or_the_two_compared_on_a_phone(opened):
-    long = "a rather long name of a baseline method"
-    page = opened(made_content(names=(long, "two", "three")), width=360, height=740, has_touch=True)
-    check_narrow(page)
     assert page.locator(".maps .plot").count() == 3
     assert page.locator(".card").first.locator(".row").count() == 3
     page.uncheck("#all-runs")

@@ -4,6 +4,7 @@ import pytest
 
 from obdsd import cli
 from obdsd.training import RunRecord
+from tests.refusing import mistakes
 from tests.report.conftest import FLAGS, compare_words
 
 SMALL = [*FLAGS, "--epochs", "1", "--test-every", "0", "--no-reference"]
@@ -63,16 +64,8 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("words", "line"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
-def test_a_mistake_is_one_line_and_nothing_is_written(compared, monkeypatch, capsys, words, line):
-    monkeypatch.chdir(compared)
-    before = sorted(compared.rglob("*"))
-    assert cli.main(["report", *words]) == 2
-    printed, said = capsys.readouterr()
-    assert printed == ""
-    assert said.startswith(f"obdsd: {line}")
-    assert said.count("\n") == 1
-    assert sorted(compared.rglob("*")) == before
+here = pytest.fixture(lambda compared: compared)
+test_a_mistake_is_one_line_and_nothing_is_written = mistakes("report", MISTAKES)
 
 
 def test_a_page_that_cannot_be_replaced_stays(compared, tmp_path, capsys, full_disk):

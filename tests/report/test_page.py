@@ -13,7 +13,7 @@ from plotly.offline import get_plotlyjs
 
 from obdsd.report import page as report_page
 from obdsd.report.content import Neighbours
-from obdsd.report.page import packed, render, safe_json, split_options, version_rows
+from obdsd.report.page import packed, render, split_options, version_rows
 from tests.report.made_content import BIRDS, CONTENT, NASTY, made_content
 
 
@@ -109,12 +109,8 @@ def test_all_data_are_in_the_page(page, content):
 def test_words_tables_and_options_are_readable_without_a_script(page, content):
     for words in (content.title, *content.sentences, *content.rows[1], content.caption, *content.facts.values(), *content.commands):
         assert words in page.text
-    for curve in content.curves:
-        assert curve.title in page.text
-        assert curve.sentence in page.text
+    assert all(curve.title in page.text and curve.sentence in page.text for curve in content.curves)
     assert page.text.index("batch-diffusion(omega=0.3)") < page.text.index("epochs")  # what differs comes first
-    assert "12 min 34 s" in page.text
-    assert "812 MiB" in page.text
 
 
 def test_the_same_content_gives_the_same_page_with_all_of_plotly(text, page, monkeypatch):
@@ -146,14 +142,6 @@ def test_a_page_for_birds_of_full_size_is_under_15_mb(content):
 def test_packed_arrays_are_exact():
     for array in (np.array([0, 70_000, -1]), np.array([[-0.25, np.nan], [np.inf, 1 / 3]], np.float32), np.empty(0)):
         assert np.array_equal(unpack(packed(array)), array, equal_nan=array.dtype.kind == "f")
-
-
-def test_json_is_safe_in_a_script_and_says_the_same():
-    value = {"</script><!--": "\u2028\u2029 & é", "n": [1, None]}
-    text = safe_json(value)
-    assert not set(text) & set("<>&\u2028\u2029")
-    assert json.loads(text) == value
-    assert packed((float("nan"), float("inf"), 1 / 3, True)) == [None, None, 0.333333, True]
 
 
 def test_options_that_differ_are_apart_and_versions_are_listed_once(content):
