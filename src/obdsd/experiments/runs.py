@@ -9,7 +9,7 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from importlib import import_module
 from multiprocessing import connection
@@ -71,12 +71,12 @@ def _left_to_do(options: TrainOptions) -> TrainOptions | None:
     begun = folder.begun_as()
     for name, before, value in folder.differences(options):
         raise InputError(f"{folder.path} holds a run with {name}={before}, not {value}; choose another out or remove it")
-    if begun["data"] != data_record(collection_of(options)):
+    if begun["data"] != data_record(collection_of(options.replace(data=folder.source(options.data)))):
         raise InputError(f"{folder.path} holds a run on other data than {options.data} holds now; choose another out or remove it")
     return None if folder.result_file.exists() else options.replace(resume=True)
 
 
-def _in_turn(due: Mapping[Key, TrainOptions], show: bool) -> Iterator[tuple[Key, Outcome]]:
+def _in_turn(due: Mapping[Key, TrainOptions], show: bool) -> Generator[tuple[Key, Outcome], None, None]:
     for number, (key, options) in enumerate(due.items(), start=1):
         tell(show, f"run {number} of {len(due)}: {_named(key)}")
         yield key, _attempt(options, show)
@@ -94,7 +94,7 @@ def _attempt(options: TrainOptions, show: bool) -> Outcome:
     return None
 
 
-def _side_by_side(due: Mapping[Key, TrainOptions], jobs: int) -> Iterator[tuple[Key, Outcome]]:
+def _side_by_side(due: Mapping[Key, TrainOptions], jobs: int) -> Generator[tuple[Key, Outcome], None, None]:
     """Each run in one of several processes, in the order in which they end. Closed early, it ends all that are under way."""
     waiting, workers, busy = deque(due.items()), list[Worker](), dict[Worker, Key]()
     with Stop() as stop:
@@ -108,11 +108,11 @@ def _side_by_side(due: Mapping[Key, TrainOptions], jobs: int) -> Iterator[tuple[
                     idle[0].begin(options)
                 if stop.asked is not None:  # meanwhile
                     stop.go()
-                for worker in connection.wait(list(busy)):
-                    assert isinstance(worker, Worker)
-                    key, failure = busy.pop(worker), worker.outcome()
-                    if not worker.process.is_alive():
-                        workers.remove(worker)
+                for ready in connection.wait(list(busy)):  # type: ignore[arg-type]
+                    assert isinstance(ready, Worker)
+                    key, failure = busy.pop(ready), ready.outcome()
+                    if not ready.process.is_alive():
+                        workers.remove(ready)
                     yield key, failure
         finally:
             for worker in workers:
