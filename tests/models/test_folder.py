@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from obdsd import InputError
 from obdsd.models import Embedder
-from tests.data.trees import only_refuses
+from tests.fuzzing import only_refuses
 from tests.models.oracle import images
 
 MADE = {
