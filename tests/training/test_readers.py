@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from obdsd import cli
 from obdsd.models import Embedder
 from obdsd.models.weights import fit_file
+from obdsd.stopping import Stop
 from obdsd.training import RunRecord
 from obdsd.training.build import collection_of
 from obdsd.training.checkpoints import read_state, write_state
 from obdsd.training.loop import Loop
 from obdsd.training.run_folder import RunFolder
-from obdsd.training.stopping import Stop
 from obdsd.training.trainer import Trainer
 from tests.fuzzing import damaged, fuzz, only_refuses
 

@@ -174,7 +174,7 @@ class RunFolder:
         state, damage = self.checkpoints.read()
         if state is not None and not (fits(state.get("place"), Mapping[str, Any]) and isinstance(state["place"].get("epoch"), int)):
             raise InputError(f"{self.checkpoints.last}: is no checkpoint of a training; begin a new run")
-        lines = [line for line in self.metrics() if state and line["epoch"] < state["place"]["epoch"]]
+        lines = [line for line in self.metrics() if state and line.get("epoch") in range(state["place"]["epoch"])]
         with replacing(self.metrics_file) as file:  # without lines of an epoch whose checkpoint was not written
             file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
         return state, remarks if damage is None else [*remarks, damage]
