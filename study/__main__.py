@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from obdsd import cli
+from obdsd.errors import InputError
 from obdsd.models import Embedder
 from study import records, search, tables, testing, trials, variants, walk
 from study.plan import CUB, LETTERS, REGIMES, ROWS
@@ -77,7 +78,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             default = os.cpu_count() if parameter.name == "jobs" else parameter.default
             step.add_argument(flag, default=default, **details)
     given = vars(parser.parse_args(argv))
-    STEPS[given.pop("step")](**given)
+    try:
+        STEPS[given.pop("step")](**given)
+    except InputError as fault:
+        raise SystemExit(str(fault)) from fault
 
 
 if __name__ == "__main__":

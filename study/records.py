@@ -17,7 +17,7 @@ from typing import Any
 from filelock import FileLock
 
 from obdsd.experiments.runs import carry_out
-from obdsd.files import replacing
+from obdsd.files import check_format, replacing
 from obdsd.options import TrainOptions
 from obdsd.training import RunRecord
 
@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 SCRATCH = ROOT / "study" / "out"
 RUNS = "runs.jsonl.xz"
+FORMAT = 1  # of a record
 POINTS = 15  # of a curve that a record keeps, beside those that were scored
 KEPT = ("scores", "epoch", "chosen_by", "train", "validation", "reference", "seconds", "threads", "processes", "device", "versions")
 
@@ -61,7 +62,9 @@ def _runs(regime: str) -> dict[str, Record]:
     state = file.stat()
     version = (state.st_ino, state.st_mtime_ns)
     if file not in _cache or _cache[file][0] != version:
-        lines = map(json.loads, lzma.decompress(file.read_bytes()).splitlines())
+        lines = [json.loads(line) for line in lzma.decompress(file.read_bytes()).splitlines()]
+        for line in lines:
+            check_format(file, "record", line, FORMAT, f"remove it with `python -m study forget {regime}/{line['name']}`")
         _cache[file] = version, {line.pop("name"): line for line in lines}
     return _cache[file][1]
 
@@ -123,7 +126,9 @@ def record_of(options: TrainOptions) -> dict[str, Any]:
     curve = [{name: line[name] for name in line if name not in ("seconds", "items_per_second")} for line in kept]
     per_class = {name: run.per_class[name] for name in ("queries", "recall@1")}
     result = {name: getattr(run, name) for name in KEPT}
-    return _rounded({"options": settings_of(options), "commit": commit_of(ROOT), **result, "per_class": per_class, "curve": curve})
+    return _rounded(
+        {"format": FORMAT, "options": settings_of(options), "commit": commit_of(ROOT), **result, "per_class": per_class, "curve": curve}
+    )
 
 
 def commit_of(root: Path) -> str:

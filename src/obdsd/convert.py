@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import types
 import typing
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,6 +46,24 @@ def convert(name: str, kind: Any, value: Any) -> Any:
             return str(value)
         raise InputError(f"{name}={value} must be a text")
     return value
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value that was read from a file is of a type, as records are annotated with.
+
+    >>> fits({"recall@1": 0.5, "nmi": None}, Mapping[str, float | None]), fits({"recall@1": "0.5"}, Mapping[str, float | None])
+    (True, False)
+    """
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, each) for each in inner)
+    if origin in (dict, Mapping):
+        return isinstance(value, Mapping) and all(isinstance(name, str) and fits(each, inner[1]) for name, each in value.items())
+    if origin is Sequence:
+        return isinstance(value, list) and all(fits(each, inner[0]) for each in value)
+    return isinstance(value, (int, float) if kind is float else kind) and (kind is bool or not isinstance(value, bool))
 
 
 def _number(name: str, kind: type, value: Any) -> Any:

@@ -16,11 +16,24 @@ EXTRAS = {  # what `pip install "obdsd[NAME]"` adds, by the names under which it
 }  # fmt: skip
 
 
+def printable(text: str) -> str:
+    r"""The text with control characters written out, so that no file's name steers a terminal or breaks a line.
+
+    >>> print(printable("wren\x1b[2J\n"))
+    wren\x1b[2J\n
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class InputError(ValueError):
     """A value that the caller can mend; the message names the field, the rule, the value and the remedy on one line.
 
     Library users catch it as a `ValueError`; the command line prints it as one line and exits with code 2.
     """
+
+    def __str__(self) -> str:
+        # a loader's process sends its traceback along
+        return printable(super().__str__().rpartition("obdsd.errors.InputError: ")[2].rstrip("\n"))
 
 
 class Terminated(SystemExit):

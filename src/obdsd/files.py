@@ -5,14 +5,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import reprlib
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from obdsd.errors import InputError
 
+MOST_VALUES = 100_000  # in a YAML file
 _MARK = "obdsd-"  # in the names of files that are being written
 
 
@@ -73,7 +75,9 @@ def write_json(path: Path, content: Any) -> None:
     """Indented JSON that every reader takes: no NaN, no Infinity."""
     text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
     with replacing(path) as file:
-        file.write(f"{text}\n".encode())
+        file.write(
+            f"{text}\n".encode(errors="backslashreplace")
+        )  # names of files may hold bytes that are no text: \udcff, as JSON writes it
 
 
 def append_line(path: Path, content: dict[str, Any], remedy: str) -> None:
@@ -91,17 +95,18 @@ def append_line(path: Path, content: dict[str, Any], remedy: str) -> None:
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """What a file of JSON lines holds, nothing if it is not there; a line that was cut off while it was written is left out."""
     lines = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        with suppress(json.JSONDecodeError):
+    for line in path.read_bytes().split(b"\n") if path.exists() else []:
+        with suppress(ValueError, RecursionError):
             lines.append(json.loads(line))
-    return lines
+    return [line for line in lines if isinstance(line, dict)]
 
 
 def to_yaml(content: Any) -> str:
-    """YAML that people read: in the given order, in Unicode."""
+    """YAML that people read: in the given order, in Unicode where that is read as it was."""
     import yaml
 
-    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    return text if yaml.safe_load(text) == content else yaml.safe_dump(content, sort_keys=False)
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
@@ -110,12 +115,33 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
     try:
         text = path.read_bytes().decode()
-        content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        content = json.loads(text) if path.suffix == ".json" else _bounded(yaml.safe_load(text))
     except yaml.MarkedYAMLError as damage:
         line = f" in line {damage.problem_mark.line + 1}" if damage.problem_mark else ""
         raise InputError(f"{path}: is no YAML ({damage.problem}{line}); mend or restore it") from damage
-    except (yaml.YAMLError, ValueError, OSError) as damage:
-        raise InputError(f"{path}: cannot be read ({' '.join(str(damage).split())[:120]}); mend or restore it") from damage
+    except Exception as damage:  # nonsense that is nearly YAML brings out errors of any kind
+        reason = " ".join(str(damage).split())[:120] or type(damage).__name__
+        raise InputError(f"{path}: cannot be read ({reason}); mend or restore it") from damage
     if not isinstance(content, dict):
         raise InputError(f"{path}: must hold named fields, as epochs: 3; mend or restore it")
     return {str(name): value for name, value in content.items()}
+
+
+def _bounded(content: Any) -> Any:
+    """The content, unless its aliases stand for more than anybody could print: a few lines may stand for terabytes."""
+    waiting, values = [content], 0
+    while waiting:
+        values, value = values + 1, waiting.pop()
+        if values > MOST_VALUES:
+            raise ValueError(f"has more than {MOST_VALUES} values")
+        waiting += value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple, set)) else ()
+    return content
+
+
+def check_format(path: Path, what: str, content: Mapping[str, Any], number: int, remedy: str) -> None:
+    """Refuse what another version of obdsd wrote, in every reader alike. What does not say its format has the first."""
+    written = content.get("format", 1)
+    if written != number or isinstance(written, bool):
+        newer = isinstance(written, (int, float)) and written > number
+        other = f"another version of obdsd (format {reprlib.repr(written)}, not {number})"
+        raise InputError(f"{path}: is a {what} of {other}; {'update obdsd' if newer else remedy}")

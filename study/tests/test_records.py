@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from obdsd.errors import InputError
 from obdsd.options import TrainOptions, converted
 from study import records
 from study.tests.made_up import interrupt, small
@@ -43,6 +44,12 @@ def test_an_option_that_is_newer_than_the_record_is_at_its_default(places, rows)
     assert records.recorded("r/a", small(rows))
     with pytest.raises(SystemExit, match=r"\(clip\)"):
         records.recorded("r/a", small(rows, clip=0.5))
+
+
+def test_a_record_of_another_version_is_refused(places):
+    records.add("r/a", {"format": 99})
+    with pytest.raises(InputError, match=r"runs.jsonl.xz: is a record of another version of obdsd \(format 99, not 1\); update obdsd"):
+        records.records("r")
 
 
 def test_records_hold_options_as_a_training_writes_them():

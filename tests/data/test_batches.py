@@ -39,6 +39,14 @@ def test_an_epoch_is_a_function_of_seed_and_epoch(seed, epoch):
     assert len(one) == 75 // 8 - 5
 
 
+@given(st.lists(st.integers(-3, 9), min_size=30, max_size=60).map(np.array))
+def test_the_members_of_each_class_are_its_items_in_their_order(labels):
+    """The draws follow from them: the one definition that looks through all items for every class."""
+    of_each = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    members = ClassBatches(labels, 4, 2, replacement=True).members
+    assert [(each.dtype, each.tolist()) for each in members] == [(each.dtype, each.tolist()) for each in of_each if len(each) > 1]
+
+
 def test_over_many_epochs_every_image_is_used_and_none_is_preferred_in_its_class():
     batches = ClassBatches(LABELS, 8, 2, seed=3)
     counts = np.zeros(75)

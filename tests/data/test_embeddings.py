@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from obdsd.data.embeddings import Vectors, embeddings, parts_as_given, read_vectors, write_vectors
 from obdsd.errors import InputError
-from tests.data.trees import fuzz, only_refuses
+from tests.fuzzing import fuzz, only_refuses
 
 X, Y = np.arange(24, dtype=np.float32).reshape(12, 2), np.repeat(["a", "b", "c", "d", "e", "f"], 2)
 

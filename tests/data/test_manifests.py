@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from obdsd.data.manifests import manifest, read_table
 from obdsd.errors import InputError
-from tests.data.trees import fuzz, only_refuses, picture
+from tests.data.trees import picture
+from tests.fuzzing import fuzz, only_refuses
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

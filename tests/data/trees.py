@@ -1,16 +1,11 @@
-"""Small made-up trees of files (the image files are empty, as the readers of layouts open none), and readers met with nonsense."""
+"""Small made-up trees of files (the image files are empty, as the readers of layouts open none)."""
 
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
 from PIL import Image
-
-from obdsd.errors import InputError
-
-fuzz = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def refused(*parts):
@@ -42,12 +37,3 @@ def split_of(collection) -> dict[str, dict[str, list[str]]]:
 
 def picture(seed=0, size=(40, 30)) -> Image.Image:
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (*size[::-1], 3), dtype=np.uint8))
-
-
-def only_refuses(read, path):
-    """A reader may read or refuse in one line; nothing else may come out."""
-    try:
-        read(path)
-    except InputError as refusal:
-        return "\n" not in str(refusal)
-    return True

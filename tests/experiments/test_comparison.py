@@ -147,6 +147,10 @@ def test_a_finished_comparison_is_read_again(finished, tmp_path):
     (tmp_path / "comparison.json").write_text('{"lines": 3}')
     with pytest.raises(InputError, match=r"comparison.json: is no comparison of obdsd; give the folder of a finished obdsd compare"):
         read_comparison(tmp_path)
+    for number, remedy in ((0, "the same obdsd compare writes it anew"), (99, "update obdsd")):
+        (tmp_path / "comparison.json").write_text(json.dumps({**json.loads((out / "comparison.json").read_text()), "format": number}))
+        with pytest.raises(InputError, match=rf"comparison.json: is a comparison of another version .*, not 1\); {remedy}"):
+            read_comparison(tmp_path)
     with pytest.raises(InputError, match=r"nowhere: no such folder"):
         read_comparison(tmp_path / "nowhere")
 

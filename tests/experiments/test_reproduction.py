@@ -119,6 +119,15 @@ def test_a_line_that_was_cut_off_is_written_again(asked, tmp_path, monkeypatch):
     assert sorted(record["run"] for record in records(copy.out)) == sorted(record["run"] for record in records(asked.out))
 
 
+def test_results_of_another_version_are_refused(asked, tmp_path):
+    first, *_ = records(asked.out)
+    assert first["format"] == 1
+    for number, remedy in ((0, "move it away: the same obdsd reproduce writes it anew of the runs"), (99, "update obdsd")):
+        (tmp_path / "results.jsonl").write_text(json.dumps({**first, "format": number}) + "\n")
+        with pytest.raises(InputError, match=rf"results.jsonl: is a list of results of another version .*, not 1\); {remedy}"):
+            records(tmp_path)
+
+
 def test_the_weight_is_the_best_on_held_out_classes(asked):
     chosen = settled(asked, asked.rows["psd"], show=False)
     found = {}

@@ -1,5 +1,8 @@
 """Bad input: each refusal names the field, the rule, the value and the remedy."""
 
+import os
+import subprocess
+import sys
 from collections import deque
 from unittest.mock import Mock, call
 
@@ -16,6 +19,7 @@ from tests.refusing import refused
 Z = slow.unit_rows(4, 3, seed=0)
 D = Z @ Z.T
 NAN, INF = float("nan"), float("inf")
+LOOP = torch.tensor([[0.0, 2.0, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])  # eigenvalues 2, 0, -2
 distill = SelfDistillation(1.0, ramp="constant")
 no_matrix = SelfDistillation(1.0, ramp="constant", targets=lambda teacher, temperature: torch.ones(4))
 
@@ -38,7 +42,7 @@ BAD = [
     (lambda: obdsd.diffuse(D, D, 1.0), "omega=1.0 must lie in [0, 1); try 0.3"),
     (lambda: obdsd.MeanMix(NAN), "omega=nan must lie in [0, 1)"),
     (lambda: obdsd.UniformMix(-1.0), "omega=-1.0 must lie in [0, 1)"),
-    (lambda: obdsd.softmax_transition(D, 0.0), "temperature=0.0 must be a positive finite number; try 1.0"),
+    (lambda: obdsd.softmax_transition(D, 0.0), "temperature=0.0 must be a positive finite number, from 1e-18 to 1e18; try 1.0"),
     (lambda: SelfDistillation(1.0, temperature=-1.0), "temperature=-1.0 must be a positive"),
     (lambda: obdsd.PairwiseTargets()(Z, 0.0), "temperature=0.0 must be a positive"),
     (lambda: obdsd.PairwiseTargets(scale=0.0), "scale=0.0 must be a positive"),
@@ -88,6 +92,34 @@ BAD = [
     (lambda: MemoryTeacher(4, 3)(Z, torch.tensor([0, 4])), "indices=0..4 must lie in 0..3; size the teacher by the training set"),
     (lambda: MemoryTeacher(4, 3).observe(torch.tensor([0]), Z), "embeddings.shape=(4, 3) must be (1, 3); one row an index"),
     (lambda: FrozenTeacher.from_embeddings(2 * Z), "embeddings=rows off by 1 must be of unit length"),
+    (lambda: obdsd.diffuse(D, LOOP, 0.5, symmetric=True), "transition=no transition matrix must have eigenvalues from -1 to 1 and no NaN"),
+    (lambda: obdsd.diffuse(D, 2 * LOOP, 0.5, symmetric=True), "must have eigenvalues from -1 to 1 and no NaN to be solved as symmetric"),
+    (lambda: obdsd.diffuse(D, NAN * LOOP, 0.5, symmetric=True), "must have eigenvalues from -1 to 1 and no NaN to be solved as symmetric"),
+    (
+        lambda: obdsd.diffuse(D, obdsd.softmax_transition(D, 0.1), 0.5, symmetric=True),
+        "from its transpose must be symmetric; leave symmetric",
+    ),
+    (lambda: obdsd.diffuse(D, LOOP, 0.5), "the walk's end=-inf..inf must be finite: I - omega * transition is singular"),
+    (lambda: obdsd.diffuse(D, LOOP, 0.5, symmetric=False), "the walk's end=-inf..inf must be finite"),
+    (lambda: obdsd.diffuse(NAN * D, D / 9, 0.5), "the walk's end=nan..nan must be finite"),
+    (lambda: obdsd.softmax_transition(D, 1e-40), "temperature=1e-40 must be a positive finite number, from 1e-18 to 1e18"),
+    (lambda: BatchDiffusion(0.3, "softmax", 1e-40), "walk_temperature=1e-40 must be a positive finite number, from 1e-18 to 1e18"),
+    (lambda: SelfDistillation(1.0, temperature=1e300), "temperature=1e+300 must be a positive finite number, from 1e-18 to 1e18"),
+    (lambda: distill(Z.tolist(), Z, 1.0), "student=list must be a (batch, dim) tensor; pass torch.as_tensor(student)"),
+    (lambda: obdsd.symmetric_transition(D.tolist()), "similarity=list must be a (batch, dim) tensor"),
+    (
+        lambda: MemoryTeacher(4, 3)(Z, torch.ones(4)),
+        "indices=torch.float32 must be a tensor of whole numbers; pass torch.as_tensor(indices)",
+    ),
+    (
+        lambda: distill(Z.to("meta"), Z.to("meta"), 1.0),
+        "student: its values cannot be looked at, as under vmap or on the device meta; call it",
+    ),
+    (lambda: torch.vmap(lambda z: distill(z, Z, 1.0))(Z[None]), "student: its values cannot be looked at, as under vmap"),
+    (lambda: torch.vmap(obdsd.symmetric_transition)(D[None]), "similarity: its values cannot be looked at, as under vmap"),
+    (lambda: torch.vmap(lambda z: obdsd.diffuse(z, D, 0.5))(Z[None]), "state: its values cannot be looked at, as under vmap"),
+    (lambda: torch.vmap(lambda s: obdsd.diffuse(D, s, 0.5))(D[None]), "transition: its values cannot be looked at, as under vmap"),
+    (lambda: torch.vmap(torch.func.grad(lambda z: distill(z, Z, 1.0)))(Z[None]), "student: its values cannot be looked at, as under vmap"),
 ]
 test_bad_input_is_refused_in_one_clear_line = refused(BAD)
 
@@ -116,3 +148,38 @@ def test_a_late_verdict_is_judged_when_it_arrives_and_never_waited_for(monkeypat
     checks.judge_late(wait=True)  # an epoch's end can wait
     assert judge.mock_calls[2:] == [call(0.0, 0.25)]
     assert copies[2].synchronize.called
+
+
+@pytest.mark.parametrize(("transition", "message"), [(LOOP, "no transition matrix"), (D.tril(), "from its transpose"), (NAN * D, "no NaN")])
+def test_elsewhere_the_verdict_on_a_walk_comes_late_but_comes(monkeypatch, transition, message):
+    """An accelerator is told from the CPU by `is_cpu` alone; what it has found is the same."""
+    late = deque()
+    monkeypatch.setattr(checks, "_LATE", late)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(torch.Tensor, "is_cpu", False)
+        elsewhere.setattr(torch, "Event", Mock(**{"return_value.query.return_value": False}))  # on its way until somebody waits
+        obdsd.diffuse(D, transition, 0.5, symmetric=True)
+    assert len(late) == 1
+    with pytest.raises(ValueError, match=message):
+        checks.judge_late(wait=True)
+
+
+def test_a_verdict_that_nobody_waited_for_is_told_at_the_end_of_the_program():
+    code = """
+import torch
+from obdsd.method import checks
+class Arrived:
+    def synchronize(self): pass
+checks._LATE.append((Arrived(), torch.tensor([float("nan"), 1.0]), lambda low, high: checks.check_temperature(low)))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    assert "temperature=nan must be a positive finite number" in ended.stderr
+
+
+def test_whole_numbers_of_any_type_are_indices():
+    teacher = MemoryTeacher(4, 3)
+    for kind in (torch.int8, torch.int16, torch.int32, torch.int64):
+        teacher.observe(torch.tensor([2, 0, 1, 3], dtype=kind), Z)
+        torch.testing.assert_close(teacher(None, torch.tensor([0, 2], dtype=kind)).embeddings, Z[[1, 0]])

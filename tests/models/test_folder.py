@@ -1,6 +1,7 @@
 import json
 import os
 import pickle
+import resource
 import stat
 from dataclasses import replace
 from unittest.mock import Mock
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from obdsd import InputError
 from obdsd.models import Embedder
-from tests.data.trees import only_refuses
+from obdsd.models.weights import fit
+from tests.fuzzing import only_refuses
 from tests.models.oracle import images
 
 MADE = {
@@ -82,7 +84,7 @@ def saved(tmp_path_factory):
 
 GONE = object()
 BAD = {
-    "format": (2, "format=2 must be 1; update obdsd"),
+    "format": (2, r"model.json: is a model of another version of obdsd \(format 2, not 1\); update obdsd"),
     "batchnorm": (["frozen"], r"batchnorm=\['frozen'\] is no choice"),
     "dim": ("4", "dim='4' must be a whole number"),
     "size": (True, "size=True must be a whole number"),
@@ -142,11 +144,38 @@ def test_what_is_no_object_is_refused(saved, tmp_path, text, message):
 
 def test_sizes_that_only_the_json_claims_allocate_nothing(saved, tmp_path):
     folder, record = saved
-    message = r"model.json says head=linear hidden=None dim=65536 features=None, .* has head layers \[\(4, 128\)\]; they must agree"
+    wide = {**record, "head": "two-layer", "hidden": 16384, "dim": 16384}  # 1 GB
+    giant = {**record, "backbone": "vit_large_patch14_224"}  # 1.2 GB
+    for claim in (wide, giant):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with pytest.raises(InputError, match=r"model.safetensors: does not fit the model, \d+ missing: .*; check the backbone's name"):
+            load_with(folder, tmp_path, json.dumps(claim))
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # KiB
+
+
+NOT_WEIGHTS = [
+    (lambda weight: weight.to(torch.int8), r"head.weight is of another kind \(torch.int8 for torch.float32\); convert it"),
+    (lambda weight: weight.to(torch.complex64), r"head.weight is of another kind \(torch.complex64 for torch.float32\)"),
+    (lambda weight: weight.to_sparse(), r"head.weight is of another kind \(torch.float32 for torch.float32\)"),
+    (lambda weight: weight.to("meta"), r"head.weight is of another kind"),
+    (lambda weight: weight * float("nan"), r"head.weight has NaN or infinite values; take weights from before the training diverged"),
+    (lambda weight: weight / 0, r"head.weight has NaN or infinite values"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), NOT_WEIGHTS)
+def test_weights_that_torch_would_take_without_a_word(saved, spoil, message):
+    model = Embedder.load(saved[0])
     with pytest.raises(InputError, match=message):
-        load_with(folder, tmp_path, json.dumps({**record, "dim": 65536}))
-    with pytest.raises(InputError, match=r"model.json says head=two-layer"):
-        load_with(folder, tmp_path, json.dumps({**record, "head": "two-layer"}))
+        fit(model, {**model.state_dict(), "head.weight": spoil(model.head.weight.detach())}, "file")
+
+
+def test_half_precision_and_infinities_of_a_mask_are_weights(saved):
+    model = Embedder.load(saved[0])
+    weights = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in model.state_dict().items()}
+    fit(model, weights, "file")
+    model.register_buffer("mask", torch.tensor([0.0, float("-inf")]))
+    fit(model, model.state_dict(), "file")
 
 
 def test_another_backbones_tensors_are_named(saved, tmp_path):

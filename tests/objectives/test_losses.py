@@ -1,4 +1,5 @@
 import copy
+import pickle
 
 import pytest
 import torch
@@ -22,6 +23,18 @@ BUILT_IN = {
     "soft-triple": lambda: objectives.soft_triple(12, 6),
     "nt-xent": objectives.nt_xent,
 }
+
+
+def under_vmap(objective):
+    return torch.vmap(lambda z: objective(z, LABELS))(Z[None])
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_labels_of_any_whole_type_and_a_pickled_objective_give_the_same_loss(name):
+    expected = BUILT_IN[name]()(Z, LABELS)
+    for kind in (torch.int8, torch.int16, torch.int32):
+        assert torch.equal(BUILT_IN[name]()(Z, LABELS.to(kind)), expected)
+    assert torch.equal(pickle.loads(pickle.dumps(BUILT_IN[name]()))(Z, LABELS), expected)
 
 
 @cases
@@ -125,6 +138,19 @@ def test_cross_batch_memory_works_and_looks_back():
 
 
 BAD = [
+    *(
+        (lambda make=make: make()(Z, LABELS.float()), "labels=torch.float32 must be a tensor of whole numbers")
+        for make in BUILT_IN.values()
+    ),
+    *((lambda make=make: make()(Z, LABELS.tolist()), "labels=list must be a tensor of whole numbers") for make in BUILT_IN.values()),
+    *(
+        (lambda make=make: make().to("meta")(Z.to("meta"), LABELS), "embeddings: its values cannot be looked at")
+        for make in BUILT_IN.values()
+    ),
+    *((lambda make=make: under_vmap(make()), "embeddings: its values cannot be looked at, as under vmap") for make in BUILT_IN.values()),
+    (lambda: under_vmap(objectives.from_pml(losses.NTXentLoss())), "embeddings: its values cannot be looked at, as under vmap"),
+    (lambda: objectives.from_pml(losses.NTXentLoss())(Z, LABELS / 2), "labels=torch.float32 must be a tensor of whole numbers"),
+    (lambda: objectives.proxy_anchor(12, 6).proxies_of(LABELS / 2), "labels=torch.float32 must be a tensor of whole numbers"),
     (lambda: objectives.multi_similarity()(2 * Z, LABELS), "embeddings=rows off by 1 must be of unit length within 0.001"),
     (lambda: objectives.margin(12)(Z * float("nan"), LABELS), "embeddings=nan has NaN or infinite entries"),
     (lambda: objectives.multi_similarity()(Z, LABELS[:5]), "labels.shape=(5,) must be (12,); give one label a row"),

@@ -1,5 +1,7 @@
 """Checkpoints as files: damage is told from content, the one before is there, and nothing in them is executed."""
 
+import hashlib
+import io
 import os
 
 import pytest
@@ -55,3 +57,30 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"evil\.pt: is damaged or no checkpoint"):
         read_state(tmp_path / "evil.pt")
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("content", [[1, 2], torch.zeros(3), None, "text"])
+def test_a_checkpoint_that_holds_something_else(tmp_path, content):
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    checksum = hashlib.blake2b(buffer.getvalue(), digest_size=32).digest()
+    (tmp_path / "last.pt").write_bytes(buffer.getvalue() + checksum)
+    with pytest.raises(InputError, match=rf"is damaged or no checkpoint \(it holds a {type(content).__name__}\); begin a new run"):
+        read_state(tmp_path / "last.pt")
+
+
+def test_a_checkpoint_of_another_version(tmp_path):
+    for number, remedy in ((0, "begin a new run"), (99, "update obdsd")):
+        write_state(tmp_path / "last.pt", {"format": number})
+        with pytest.raises(InputError, match=rf"is a checkpoint of another version of obdsd \(format {number}, not 1\); {remedy}$"):
+            read_state(tmp_path / "last.pt")
+
+
+def test_the_best_model_must_be_that_of_the_best_epoch(kept):
+    kept.write({"epoch": 7, "model": {"weight": torch.ones(2)}}, best=True)
+    assert kept.read_best(7)["weight"].tolist() == [1.0, 1.0]
+    with pytest.raises(InputError, match=r"best.pt: is of epoch 7, the best was 3; begin a new run"):
+        kept.read_best(3)
+    kept.write({"epoch": 7, "model": [1]}, best=True)
+    with pytest.raises(InputError, match=r"best.pt: must hold named tensors only"):
+        kept.read_best(7)

@@ -17,8 +17,10 @@ from obdsd.errors import InputError
 from obdsd.evaluation import evaluate
 from obdsd.evaluation.embedding import embed
 from obdsd.evaluation.geometry import density, spectral_decay
+from obdsd.files import write_json
 from obdsd.models import Embedder
 from obdsd.training import RunRecord, build, train
+from obdsd.training.run_folder import FORMAT
 from tests.training.reading import lines, rewritten
 
 ALL = {"weight": 100.0, "evaluate_every": 1, "test_every": 2, "val_fraction": 0.3, "reference": True, "label_noise": 0.2}
@@ -115,7 +117,11 @@ NO_RECORD = [  # what is written into the folder of a finished run, or removed
     ),
     ({"result.json": None}, r"its training is not finished \(no result.json\), go on with it by obdsd train --resume"),
     ({"result.json": None, "failure.json": '{"fault": "not finite"}'}, r"its training failed \(not finite\), train it anew"),
-    ({"run.json": '{"format": 99}'}, r"is a run of another version of obdsd \(format 99, not 4\); use that version, or train again"),
+    ({"run.json": '{"format": 99}'}, rf"is a run of another version of obdsd \(format 99, not {FORMAT}\); update obdsd"),
+    ({"run.json": '{"format": 3}'}, rf"another version of obdsd \(format 3, not {FORMAT}\); use that version, or train again"),
+    ({"run.json": "{}"}, rf"is a run of another version of obdsd \(format 1, not {FORMAT}\); use that version, or train again"),
+    ({"per_class.json": '{"queries": [1], "labels": []}'}, r"its per_class are not what obdsd writes; restore them, or train it again"),
+    ({"metrics.jsonl": '{"epoch": "last"}'}, r"its metrics are not what obdsd writes; restore them, or train it again"),
     ({"result.json": '{"sco'}, r"result.json: cannot be read \(.*\); mend or restore it"),
     ({"result.json": "[]"}, r"result.json: must hold named fields, .*; mend or restore it"),
     ({"result.json": '{"train": {}}'}, r"its result has no 'scores'; restore it, or train it again"),
@@ -135,6 +141,28 @@ def test_what_is_no_finished_run_is_refused_in_one_line(finished, tmp_path, chan
         RunRecord.read(copy)
     assert "\n" not in str(caught.value)
     assert str(copy) in str(caught.value)
+
+
+@pytest.mark.usefixtures("as_shipped")
+def test_a_record_of_other_types_is_refused(finished, tmp_path):
+    copy = Path(shutil.copytree(finished("ms").folder, tmp_path / "copy"))
+    result = json.loads((copy / "result.json").read_text())
+    for name, value in (("scores", {"recall@1": "5e-05"}), ("epoch", 1.5), ("train", []), ("reference", {"x": 1}), ("seconds", True)):
+        (copy / "result.json").write_text(json.dumps({**result, name: value}))
+        with pytest.raises(InputError, match=f"copy: its {name} are not what obdsd writes; restore them, or train it again"):
+            RunRecord.read(copy)
+
+
+def test_small_numbers_and_odd_names_are_read_as_they_were_written(finished, tmp_path):
+    """JSON is no YAML: there 5e-05 is a text, and U+0085 a blank."""
+    copy = Path(shutil.copytree(finished("ms").folder, tmp_path / "copy"))
+    for name, field, value in (("result.json", "seconds", 5e-05), ("per_class.json", "labels", ["a\x85b", "\u2028", "\udcff", "1e-7"])):
+        content = json.loads((copy / name).read_text()) | {field: value}
+        if name == "per_class.json":
+            content = {each: values[:4] for each, values in content.items()}
+        write_json(copy / name, content)
+    record = RunRecord.read(copy)
+    assert (record.seconds, record.per_class["labels"]) == (5e-05, ["a\x85b", "\u2028", "\udcff", "1e-7"])
 
 
 def test_a_comparison_that_is_not_finished_and_a_folder_that_is_not_there_are_named(tmp_path):

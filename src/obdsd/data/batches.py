@@ -109,8 +109,9 @@ class ClassBatches(Batches):
         world_size: int = 1,
     ) -> None:
         super().__init__(batch_size, per_class, seed, rank, world_size)
-        members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-        self.members = [indices for indices in members if len(indices) > 1]
+        by_class = np.argsort(labels, kind="stable")
+        _, starts = np.unique(labels[by_class], return_index=True)
+        self.members = [indices for indices in np.split(by_class, starts[1:]) if len(indices) > 1]
         self.replacement, self.number = replacement, len(labels) // batch_size
         k, usable, needed = per_class, len(self.members), f"batch_size={batch_size} needs {self.classes} classes × {per_class}"
         if self.classes > usable and not replacement:

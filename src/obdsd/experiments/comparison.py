@@ -13,15 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obdsd.catalogue import TARGETS
+from obdsd.convert import fits
 from obdsd.errors import InputError
 from obdsd.evaluation.metrics import METRICS, Metric
 from obdsd.experiments.runs import carry_out
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
-from obdsd.files import read_mapping
+from obdsd.files import check_format, read_mapping
 from obdsd.options import TrainOptions
 from obdsd.training import RunRecord
 from obdsd.training.run_folder import RunFolder
 
+FORMAT = 1  # of comparison.json
 SAME = ("data", "split_seed", "test_fraction", "val_fraction", "val_fold", "score", "ks", "allow_incomplete")
 """Options that all rows share: they say what is scored."""
 
@@ -86,10 +88,11 @@ def read_comparison(out: Path) -> tuple[dict[str, list[RunRecord]], Comparison]:
     if not file.exists():
         raise InputError(f"{out}: {RunFolder(out, writes=False).unfinished()}")
     written = read_mapping(file)
-    try:
-        names, seeds = [line["name"] for line in written["lines"]], written["seeds"]
-    except (KeyError, TypeError) as damage:
-        raise InputError(f"{file}: is no comparison of obdsd; give the folder of a finished obdsd compare") from damage
+    check_format(file, "comparison", written, FORMAT, "the same obdsd compare writes it anew")
+    lines, seeds = written.get("lines"), written.get("seeds")
+    if not (fits(lines, Sequence[Mapping[str, Any]]) and lines and fits(seeds, Sequence[int]) and seeds):
+        raise InputError(f"{file}: is no comparison of obdsd; give the folder of a finished obdsd compare")
+    names = [str(line.get("name")) for line in lines]
     runs = {name: [RunRecord.read(_place(out, name, seed)) for seed in seeds] for name in names}
     return runs, summarise(runs, seeds)
 

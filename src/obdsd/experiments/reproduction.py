@@ -18,7 +18,7 @@ from obdsd.experiments.recipes import BENCHMARKS, TABLES, Row, Table
 from obdsd.experiments.runs import carry_out, tell
 from obdsd.experiments.search import search
 from obdsd.experiments.timing import relative_time
-from obdsd.files import append_line, read_lines, read_mapping, write_json
+from obdsd.files import append_line, check_format, read_lines, read_mapping, write_json
 from obdsd.options import TrainOptions
 from obdsd.presets import preset
 from obdsd.training import RunRecord
@@ -48,6 +48,7 @@ CHOICE: tuple[float, ...] = (10.0, 100.0, 1000.0)
 """Weights among which held-out classes choose: at the small scale for every row that does not set its own (S2SD keeps its authors'), at the
 paper's for the row whose weight the paper searched."""
 FOLDS, SEARCH_SEED = ("0/3", "1/3"), 100  # the seeds of the table begin at 0
+FORMAT = 1  # of a line of results.jsonl
 RESULTS, TIMES, CHOSEN = "results.jsonl", "times.json", "chosen.json"
 TURNS = {"paper": 30, "small": 30, "tiny": 1}  # steps of each of two rows by which their times are compared
 
@@ -206,6 +207,8 @@ def _key(options: TrainOptions) -> str:
 def records(out: Path) -> list[dict[str, Any]]:
     """The finished runs; one whose line was cut off is read again."""
     lines = read_lines(out / RESULTS)
+    for line in lines:
+        check_format(out / RESULTS, "list of results", line, FORMAT, "move it away: the same obdsd reproduce writes it anew of the runs")
     return [{**line, "options": {**line["options"], "data": data_name(line["options"]["data"])}} for line in lines]
 
 
@@ -218,7 +221,7 @@ def find(done: Sequence[Mapping[str, Any]], options: TrainOptions) -> Mapping[st
 
 def _append(out: Path, name: str, options: TrainOptions) -> None:
     run = RunRecord.read(str(options.out))
-    record: dict[str, Any] = {"row": name, "run": str(run.folder.relative_to(out)), "options": options.identity()}
+    record: dict[str, Any] = {"format": FORMAT, "row": name, "run": str(run.folder.relative_to(out)), "options": options.identity()}
     kept = ("scores", "train", "validation", "per_class", "epoch", "chosen_by", "seconds", "versions", "data")
     record |= {name: getattr(run, name) for name in kept} | {"reference": run.reference or None}
     append_line(out / RESULTS, record, "the same command goes on")

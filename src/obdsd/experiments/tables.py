@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from obdsd.evaluation.metrics import metric
-from obdsd.experiments.comparison import Comparison, Line, compared_metrics
+from obdsd.experiments.comparison import FORMAT, Comparison, Line, compared_metrics
 from obdsd.experiments.statistics import Interval
 from obdsd.files import replacing, write_json
 
@@ -23,7 +23,7 @@ def header() -> list[str]:
 
 def write_tables(comparison: Comparison, out: Path) -> None:
     """`comparison.json`, `.csv` and `.md` in a folder."""
-    write_json(out / "comparison.json", _plain(comparison))
+    write_json(out / "comparison.json", {"format": FORMAT, **_plain(comparison)})
     write_texts({out / "comparison.csv": csv_table(rows_of(comparison)), out / "comparison.md": markdown(comparison)})
 
 

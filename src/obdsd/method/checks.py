@@ -2,11 +2,13 @@
 
 Shapes and plain numbers are checked at once, everywhere. Values *inside* tensors are checked at once on the CPU. On an
 accelerator that would make the host wait for the device at every step; there the verdict is copied back without waiting and
-read by a later check, once it has arrived: a bad batch is reported a step or so late, and a good one costs no wait.
+read by a later check, once it has arrived, or at the end of the program: a bad batch is reported a step or so late, and a good one
+costs no wait. Where nobody can look at values, as under `vmap` or on the device `meta`, that is said.
 """
 
 from __future__ import annotations
 
+import atexit
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -41,30 +43,55 @@ def check_distance_from_one(omega: float, dtype: torch.dtype) -> None:
 
 
 def check_temperature(temperature: float, field: str = "temperature") -> None:
-    positive = isinstance(temperature, Real) and 0 < temperature < float("inf")
-    require(positive, field, temperature, "must be a positive finite number", "try 1.0")
+    """Beyond these limits its square, or a cosine divided by it, is no number of float32."""
+    positive = isinstance(temperature, Real) and 1e-18 <= temperature <= 1e18
+    require(positive, field, temperature, "must be a positive finite number, from 1e-18 to 1e18", "try 1.0")
+
+
+def whole(field: str, numbers: object) -> Tensor:
+    """Labels or indices as int64; refused if they are no tensor of whole numbers."""
+    if not isinstance(numbers, Tensor) or numbers.is_floating_point() or numbers.is_complex():
+        kind = numbers.dtype if isinstance(numbers, Tensor) else type(numbers).__name__
+        refuse(field, kind, "must be a tensor of whole numbers", f"pass torch.as_tensor({field}).long()")
+    check_readable(field, numbers)
+    return numbers.long()
 
 
 def check_square(field: str, matrix: Tensor) -> None:
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+    if isinstance(matrix, Tensor) and (matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]):
         refuse(f"{field}.shape", tuple(matrix.shape), "must be (batch, batch)", "pass Z @ Z.T of (batch, dim) rows")
     check_rows(field, matrix)
 
 
-def check_rows(field: str, rows: Tensor) -> None:
-    """Refuse anything but a (batch ≥ 2, dim) tensor of floating-point numbers."""
+def check_rows(field: str, rows: Tensor, least: int = 2) -> None:
+    """Refuse anything but a (batch ≥ `least`, dim) tensor of floating-point numbers."""
+    if not isinstance(rows, Tensor):
+        refuse(field, type(rows).__name__, "must be a (batch, dim) tensor", f"pass torch.as_tensor({field})")
     if rows.ndim != 2:
         refuse(f"{field}.shape", tuple(rows.shape), "must be (batch, dim)", "flatten or pool to one row a sample")
-    if rows.shape[0] < 2:
-        refuse(f"{field}.shape", tuple(rows.shape), "must have 2 rows or more", "use a larger batch")
+    if rows.shape[0] < least:
+        refuse(f"{field}.shape", tuple(rows.shape), f"must have {least} rows or more", "use a larger batch")
     if not rows.is_floating_point():
         refuse(f"{field}.dtype", rows.dtype, "must be floating point", f"pass {field}.float()")
+    check_readable(field, rows)
+
+
+def check_readable(field: str, values: Tensor) -> None:
+    """Refuse tensors whose values nobody can look at. (On an accelerator looking would wait for it.)"""
+    if not (values.is_cpu or values.is_meta) or torch.compiler.is_compiling():
+        return
+    try:
+        values.detach()[:1].flatten()[:1].tolist()
+    except RuntimeError:
+        remedy = "call it batch by batch, on real tensors"
+        raise InputError(f"{field}: its values cannot be looked at, as under vmap or on the device meta; {remedy}") from None
 
 
 def checked_indices(indices: object, table: Tensor, if_none: str, if_outside: str) -> Tensor:
     """Indices of a table's rows on its device, in range: out of range on an accelerator, the device itself complains."""
     if not isinstance(indices, Tensor):
         refuse("indices", type(indices).__name__, "cannot be looked up", if_none)
+    indices = whole("indices", indices)
     if indices.is_cpu and indices.numel():
         low, high, n = int(indices.min()), int(indices.max()), len(table)
         require(0 <= low and high < n, "indices", f"{low}..{high}", f"must lie in 0..{n - 1}", if_outside)
@@ -76,29 +103,33 @@ def check_unit_length(field: str, lengths: Tensor, dtype: torch.dtype, squared: 
 
     Whoever has D = ZZᵀ has the squared lengths for nothing: its diagonal.
     """
+    judge = partial(_judge_lengths, field, 2e-2 if dtype in HALF else 1e-3, squared)
+    judge_values(torch.stack(lengths.detach().aminmax()), judge)  # NaN if there is one
+
+
+def judge_values(values: Tensor, judge: Callable[..., None]) -> None:
+    """Have a few values judged: on the CPU at once, elsewhere when they have arrived."""
     if torch.compiler.is_compiling():  # a compiled graph cannot branch on values
         return
-    judge = partial(_judge_lengths, field, 2e-2 if dtype in HALF else 1e-3, squared)
-    extremes = torch.stack(lengths.detach().aminmax())  # NaN if there is one
-    if lengths.is_cpu:
-        judge(*extremes.tolist())
-        return
-    arrived = torch.Event(lengths.device)
-    _LATE.append((arrived, extremes.to("cpu", non_blocking=True), judge))
+    if values.is_cpu:
+        return judge(*values.tolist())
+    arrived = torch.Event(values.device)
+    _LATE.append((arrived, values.to("cpu", non_blocking=True), judge))
     arrived.record()
     judge_late(wait=False)
 
 
-_LATE: deque[tuple[torch.Event, Tensor, Callable[[float, float], None]]] = deque()
-"""Extremes on their way from a device, in the order of their checks, each with what tells of its arrival and with its judge."""
+_LATE: deque[tuple[torch.Event, Tensor, Callable[..., None]]] = deque()
+"""Values on their way from a device, in the order of their checks, each with what tells of its arrival and with its judge."""
 
 
-def judge_late(wait: bool) -> None:
-    """Judge the extremes that have arrived; with `wait` all of them: for the end of an epoch, not for its steps."""
+@atexit.register
+def judge_late(wait: bool = True) -> None:
+    """Judge the values that have arrived; with `wait` all of them: for the end of an epoch, not for its steps."""
     while _LATE and (wait or _LATE[0][0].query()):
-        arrived, extremes, judge = _LATE.popleft()
+        arrived, values, judge = _LATE.popleft()
         arrived.synchronize()
-        judge(*extremes.tolist())
+        judge(*values.tolist())
 
 
 def _judge_lengths(field: str, tolerance: float, squared: bool, low: float, high: float) -> None:

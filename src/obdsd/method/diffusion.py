@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import threshold
 
-from obdsd.method.checks import check_distance_from_one, check_omega, check_square, check_temperature, refuse
-from obdsd.method.precision import in_full, without_autocast
+from obdsd.method.checks import (
+    check_distance_from_one,
+    check_omega,
+    check_readable,
+    check_square,
+    check_temperature,
+    judge_values,
+    refuse,
+    require,
+)
+from obdsd.method.precision import HALF, in_full, without_autocast
 
 
 def symmetric_transition(similarity: Float[Tensor, "b b"]) -> Float[Tensor, "b b"]:
@@ -53,7 +64,8 @@ def diffuse(
 
     Solved, never inverted, in float32 or better: by Cholesky if S is `symmetric`, else by LU, which is slower. Left at None, S is
     looked at on the CPU; elsewhere looking would wait for the device, and S is taken as general, as it is where a gradient
-    with respect to S is wanted (Cholesky's is that of a symmetric S). Rounding grows as 1/(1-ω).
+    with respect to S is wanted (Cholesky's is that of a symmetric S). Rounding grows as 1/(1-ω). Refused, elsewhere than on the CPU
+    a little later: a `symmetric` S that is not, or that makes I-ωS not positive definite, and an A that is not finite.
 
     >>> S = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     >>> diffuse(torch.eye(2), S, omega=0.5)
@@ -65,24 +77,44 @@ def diffuse(
     if state.ndim != 2 or len(state) != len(transition):
         shapes = f"{tuple(state.shape)} against transition.shape={tuple(transition.shape)}"
         refuse("state.shape", shapes, "must be (batch, m) with the transition's batch", "pass one row a sample")
+    check_readable("state", state)
     working = torch.promote_types(torch.promote_types(state.dtype, transition.dtype), torch.float32)
     check_distance_from_one(omega, working)
     start, S = (1 - omega) * state.to(working), transition.to(working)
     look = symmetric is None and S.is_cpu and not S.requires_grad and not torch.compiler.is_compiling()
+    asymmetry = torch.dist(S.detach(), S.detach().mT, float("inf")) if look or symmetric else None
     M = -omega * S
     M.diagonal().add_(1)
-    # The solvers' own error checks would wait for the device. Neither is needed: eigenvalues of S lie in [-1, 1], so M is positive
-    # definite if S is symmetric, and strictly diagonally dominant if its rows sum to 1.
-    if not (torch.equal(S, S.mT) if look else symmetric):
-        return torch.linalg.solve_ex(M, start)[0]
+    # The solvers' own error checks would wait for the device: what they found is judged with the result.
+    if asymmetry is None or (look and asymmetry != 0):
+        return _judged(torch.linalg.solve_ex(M, start)[0])
     U, failed = torch.linalg.cholesky_ex(M, upper=True)
     if look and failed:  # symmetric, but no transition matrix
-        return torch.linalg.solve_ex(M, start)[0]
+        return _judged(torch.linalg.solve_ex(M, start)[0])
     del M  # each is as large as the batch squared
     # M = UᵀU gives AᵀUᵀU = startᵀ: transposed, nothing is copied, as cholesky_solve would.
     Y = torch.linalg.solve_triangular(U, start.mT, upper=True, left=False)
     del start
-    return torch.linalg.solve_triangular(U.mT, Y, upper=False, left=False).mT
+    A = torch.linalg.solve_triangular(U.mT, Y, upper=False, left=False).mT
+    return _judged(A, asymmetry, failed, tolerance=2e-2 if transition.dtype in HALF else 1e-4)
+
+
+def _judged(A: Tensor, *of_matrix: Tensor, tolerance: float = 0.0) -> Tensor:
+    """A itself, unless something is wrong with it or with the matrix that it was solved with."""
+    if A.numel():
+        values = torch.stack([value.to(A.dtype) for value in (*A.detach().aminmax(), *of_matrix)])
+        judge_values(values, partial(_judge, tolerance))
+    return A
+
+
+def _judge(tolerance: float, low: float, high: float, asymmetry: float = 0.0, failed: float = 0.0) -> None:
+    remedy = "leave symmetric out, or pass symmetric_transition(D)"
+    require(not asymmetry > tolerance, "transition", f"{asymmetry:.3g} from its transpose", "must be symmetric", remedy)
+    rule = "must have eigenvalues from -1 to 1 and no NaN to be solved as symmetric"
+    require(not failed, "transition", "no transition matrix", rule, remedy)
+    finite = float("-inf") < low <= high < float("inf")
+    rule = "must be finite: I - omega * transition is singular, or something in it or in the state is not finite"
+    require(finite, "the walk's end", f"{low:.3g}..{high:.3g}", rule, "pass rows that sum to 1")
 
 
 def inner_products(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:

@@ -21,7 +21,7 @@ from obdsd.models import backbones, folder
 from obdsd.models.backbones import FEATURES, TINY_CONV
 from obdsd.models.bn_inception import BN_INCEPTION
 from obdsd.models.folder import Architecture, BatchNorm, Head
-from obdsd.models.weights import fit, fit_file, fit_offline
+from obdsd.models.weights import check_shapes, fit, fit_file, fit_offline
 from obdsd.preprocessing import Preprocessing
 
 
@@ -149,8 +149,11 @@ class Embedder(nn.Module):
     def load(cls, path: str | Path, map_location: str | torch.device = "cpu") -> Embedder:
         """The embedder that `save` wrote, in eval mode; downloads nothing and executes nothing from the folder."""
         architecture, preprocessing, tensors = folder.read(Path(path))
+        source = Path(path) / "model.safetensors"
+        with torch.device("meta"):  # nothing is allocated for sizes that only model.json claims
+            check_shapes(cls(**asdict(architecture), pretrained="none").state_dict(), tensors, source)
         embedder = cls(**asdict(architecture), pretrained="none")
-        fit(embedder, tensors, Path(path) / "model.safetensors")
+        fit(embedder, tensors, source)
         embedder.preprocessing = preprocessing
         return embedder.to(map_location).eval()
 

@@ -14,7 +14,7 @@ import safetensors.torch
 from torch import Tensor
 
 from obdsd.errors import InputError
-from obdsd.files import replacing, write_json
+from obdsd.files import check_format, replacing, write_json
 from obdsd.method.checks import refuse, require
 from obdsd.method.pooling import Pooling
 from obdsd.models.backbones import FEATURES
@@ -78,19 +78,18 @@ def read(folder: Path) -> tuple[Architecture, Preprocessing | None, dict[str, Te
         record = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as damage:
         raise InputError(f"{path}: is not JSON ({' '.join(str(damage).split())}); save the model again") from damage
+    if isinstance(record, dict):
+        check_format(path, "model", record, FORMAT, "save the model again")
     try:
         architecture, preprocessing = _checked(record)
     except InputError as mistake:
         raise InputError(f"{path}: {mistake}") from None
-    tensors = read_tensors(folder / "model.safetensors")
-    _check_head(architecture, tensors, folder)
-    return architecture, preprocessing, tensors
+    return architecture, preprocessing, read_tensors(folder / "model.safetensors")
 
 
 def _checked(record: object) -> tuple[Architecture, Preprocessing | None]:
     own = [field.name for field in fields(Architecture)]
     record = _exactly("model.json", record, ["format", *own, "preprocessing", "versions"])
-    require(record["format"] == FORMAT, "format", reprlib.repr(record["format"]), f"must be {FORMAT}", "update obdsd or save again")
     architecture = Architecture(**{name: record[name] for name in own})
     images = record["preprocessing"]
     rows = architecture.backbone == FEATURES
@@ -110,16 +109,3 @@ def _exactly(where: str, record: object, names: Sequence[str]) -> dict[str, Any]
     require(not missing, where, f"without {', '.join(missing)}", "is incomplete", "save the model again")
     require(not unknown, where, f"with {reprlib.repr(unknown)}", "has fields that are not known", "update obdsd or remove them")
     return record
-
-
-def _check_head(architecture: Architecture, tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """The head's layers must be those of the file before any is built: sizes that only model.json claims would be allocated."""
-    shapes = [tuple(tensor.shape) for key, tensor in tensors.items() if key.startswith("head.") and tensor.ndim == 2]
-    layers = {"none": 0, "linear": 1, "two-layer": 2}[architecture.head]
-    agree = len(shapes) == layers
-    if agree and layers:
-        agree = shapes[-1][0] == architecture.dim and architecture.features in (None, shapes[0][1])
-        agree &= architecture.hidden in (None, shapes[0][0])
-    if not agree:
-        claim = f"head={architecture.head} hidden={architecture.hidden} dim={architecture.dim} features={architecture.features}"
-        raise InputError(f"{folder}: model.json says {claim}, model.safetensors has head layers {shapes}; they must agree, save again")

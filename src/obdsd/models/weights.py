@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -40,15 +41,28 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     for wrapping in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(wrapping), Mapping):
             content = content[wrapping]
-    if not isinstance(content, Mapping) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in content.items()):
+    tensors = named_tensors(content, path)
+    wrapped = all(key.startswith("module.") for key in tensors)
+    return {key.removeprefix("module.") if wrapped else key: tensor for key, tensor in tensors.items()}
+
+
+def named_tensors(content: object, path: Path) -> dict[str, Tensor]:
+    """What was read of a file, if it is a state dict."""
+    if not isinstance(content, dict) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in content.items()):
         raise InputError(f"{path}: must hold named tensors only; save model.state_dict()")
-    wrapped = all(key.startswith("module.") for key in content)
-    return {key.removeprefix("module.") if wrapped else key: tensor for key, tensor in content.items()}
+    return content
 
 
 def fit(module: nn.Module, tensors: Mapping[str, Tensor], source: object) -> None:
-    """Copy tensors into a module by name; any difference in names or shapes is refused and named."""
+    """Copy tensors into a module by name; any difference in names, shapes or kinds is refused and named, and values that are not finite."""
     own = module.state_dict()
+    check_shapes(own, tensors, source)
+    check_kinds(own, tensors, source)
+    module.load_state_dict(tensors, strict=False)
+
+
+def check_shapes(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], source: object) -> None:
+    """Refuse tensors that differ from a module's in names or shapes."""
     # files older than torch 0.4.1 have no counters, and nobody reads them
     missing = [key for key in own if key not in tensors and not key.endswith("num_batches_tracked")]
     unexpected = [key for key in tensors if key not in own]
@@ -58,7 +72,22 @@ def fit(module: nn.Module, tensors: Mapping[str, Tensor], source: object) -> Non
     if any(kinds.values()):
         differences = "; ".join(f"{len(names)} {kind}: {_first(names)}" for kind, names in kinds.items() if names)
         raise InputError(" ".join(f"{source}: does not fit the model, {differences}; check the backbone's name".split()))
-    module.load_state_dict(tensors, strict=False)
+
+
+def check_kinds(own: Mapping[str, Any], tensors: Mapping[str, Any], source: object) -> None:
+    """Refuse tensors that torch would convert without a word (int8 or complex for float), and NaN or infinite values where none were."""
+    pairs = {key: (own[key], tensors[key]) for key in tensors if isinstance(own.get(key), Tensor)}
+    for key, (mine, theirs) in pairs.items():
+        if _kind(theirs) != _kind(mine):
+            kinds = f"{getattr(theirs, 'dtype', type(theirs).__name__)} for {mine.dtype}"
+            raise InputError(f"{source}: {key} is of another kind ({kinds}); convert it before it is saved")
+        finite = theirs.to(mine.dtype).isfinite()
+        if not finite.all() and not (mine.shape == theirs.shape and (finite | mine.isinf().cpu()).all()):
+            raise InputError(f"{source}: {key} has NaN or infinite values; take weights from before the training diverged")
+
+
+def _kind(tensor: Any) -> object:
+    return isinstance(tensor, Tensor) and (tensor.is_floating_point(), tensor.is_complex(), tensor.layout, tensor.is_meta)
 
 
 def fit_file(backbone: nn.Module, path: Path, classifier: str | Sequence[str] | None) -> None:

@@ -8,13 +8,14 @@ average is over the anchors or the triplets that contribute.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from obdsd.method.checks import check_rows, check_unit_length, refuse, require
+from obdsd.method.checks import check_rows, check_unit_length, refuse, require, whole
 from obdsd.method.precision import in_full, without_autocast
 
 
@@ -55,7 +56,7 @@ class Objective(nn.Module):
         self, embeddings: Float[Tensor, "b d"], labels: Int[Tensor, " b"], indices_tuple: tuple[Tensor, ...] | None = None
     ) -> Float[Tensor, ""]:
         """`indices_tuple` stands for the miner's pairs or triplets."""
-        self._check(embeddings, labels)
+        labels = self._checked(embeddings, labels)
         with without_autocast(embeddings):
             embeddings = in_full(embeddings)
             if indices_tuple is None and self.miner is not None:
@@ -81,13 +82,15 @@ class Objective(nn.Module):
         """
         if self.proxies is None:
             return None
-        table = self.proxies(self.loss).detach()
+        table, labels = self.proxies(self.loss).detach(), whole("labels", labels)
         _check_range(labels, len(table))
         return nn.functional.normalize(in_full(table[torch.unique(labels).to(table.device)]).flatten(0, 1), dim=1)
 
-    def _check(self, rows: Tensor, labels: Tensor) -> None:
+    def _checked(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """The labels as int64."""
+        labels = whole("labels", labels)
+        check_rows("embeddings", rows, 2 if self.unit_rows else 0)
         if self.unit_rows:
-            check_rows("embeddings", rows)
             check_unit_length("embeddings", torch.linalg.vector_norm(in_full(rows.detach()), dim=1), rows.dtype)
         if self.dim is not None and rows.shape[1] != self.dim:
             refuse("embeddings.shape", tuple(rows.shape), f"must be (batch, {self.dim})", "make the objective for the model's dimension")
@@ -95,6 +98,7 @@ class Objective(nn.Module):
             refuse("labels.shape", tuple(labels.shape), f"must be ({len(rows)},)", "give one label a row of embeddings")
         if self.num_classes is not None:
             _check_range(labels, self.num_classes)
+        return labels
 
 
 def parameter_groups_of(loss: nn.Module) -> list[dict[str, Any]]:
@@ -111,8 +115,12 @@ def check_sizes(num_classes: int, dim: int) -> None:
 
 
 def seeded(initialise: Callable[..., Tensor], seed: int, **settings: Any) -> Callable[[Tensor], Tensor]:
-    """An initialisation of torch that draws from the seed alone."""
-    return lambda weights: initialise(weights, generator=torch.Generator().manual_seed(seed), **settings)
+    """An initialisation of torch that draws from the seed alone; it can be pickled, as losses keep it."""
+    return partial(_initialise, initialise, seed, settings)
+
+
+def _initialise(initialise: Callable[..., Tensor], seed: int, settings: dict[str, Any], weights: Tensor) -> Tensor:
+    return initialise(weights, generator=torch.Generator().manual_seed(seed), **settings)
 
 
 def one_a_class(loss: Any) -> Float[Tensor, "c 1 d"]:

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from obdsd.errors import InputError
-from obdsd.method.checks import refuse, require
+from obdsd.method.checks import check_readable, refuse, require
 from obdsd.method.distillation import SelfDistillation
 from obdsd.method.pooling import pool
 from obdsd.method.precision import in_full, without_autocast
@@ -100,6 +100,7 @@ class S2SD(nn.Module):
         self, feature_map: Float[Tensor, "b ..."], embeddings: Float[Tensor, "b d"], labels: Int[Tensor, " b"], progress: float = 1.0
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """½(mean of the heads' losses + base loss), and what heads and features teach: the heads learn from the first alone."""
+        check_readable("feature_map", feature_map)
         features = self.pool(feature_map)
         if embeddings.shape != (len(features), self.dim):
             expected = f"must be ({len(features)}, {self.dim})"

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from obdsd.errors import InputError
-from obdsd.method.checks import require
+from obdsd.method.checks import require, whole
 from obdsd.method.precision import in_full
 from obdsd.seeds import seed_of
 
@@ -98,6 +98,7 @@ class TripletSampler(nn.Module):
     def forward(self, embeddings: Float[Tensor, "b d"], labels: Labels, ref_emb: None = None, ref_labels: None = None) -> Triplets:
         if ref_emb is not None and ref_emb is not embeddings:
             raise InputError(f"ref_emb={tuple(ref_emb.shape)} is another set; '{self.sampling}' sampling draws inside the batch only")
+        labels = whole("labels", labels)
         generator = torch.Generator(embeddings.device).manual_seed(seed_of(self.seed, self.step))
         self.step += self.training
         distances = torch.cdist(in_full(embeddings), in_full(embeddings))

@@ -5,22 +5,24 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import pickle
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from obdsd.errors import InputError
-from obdsd.files import replacing
+from obdsd.files import check_format, replacing
+from obdsd.models.weights import named_tensors
 
+FORMAT = 1
 _CHECKSUM = 32  # bytes at the file's end; torch.load and unzip do not mind them
 
 
 def write_state(path: Path, state: dict[str, Any]) -> None:
     buffer = io.BytesIO()
-    torch.save(state, buffer)
+    torch.save({"format": FORMAT, **state}, buffer)
     with replacing(path) as file:
         file.write(buffer.getbuffer())
         file.write(_checksum(buffer.getbuffer()))
@@ -32,9 +34,14 @@ def read_state(path: Path) -> dict[str, Any]:
         content = memoryview(path.read_bytes())
         if content[-_CHECKSUM:] != _checksum(content[:-_CHECKSUM]):
             raise ValueError("its checksum does not fit")
-        return torch.load(io.BytesIO(content[:-_CHECKSUM]), map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, KeyError, ValueError, OSError, pickle.UnpicklingError) as damage:
-        raise InputError(f"{path}: is damaged or no checkpoint ({' '.join(str(damage).split())[:120]}); begin a new run") from damage
+        state = torch.load(io.BytesIO(content[:-_CHECKSUM]), map_location="cpu", weights_only=True)
+        if not isinstance(state, dict):
+            raise ValueError(f"it holds a {type(state).__name__}")
+    except Exception as damage:  # torch.load has no error of its own for a damaged file: anything may come
+        reason = " ".join(str(damage).split())[:120] or type(damage).__name__
+        raise InputError(f"{path}: is damaged or no checkpoint ({reason}); begin a new run") from damage
+    check_format(path, "checkpoint", state, FORMAT, "begin a new run")
+    return state
 
 
 def _checksum(content: memoryview) -> bytes:
@@ -52,6 +59,13 @@ class Checkpoints:
         if self.last.exists() and not best:
             os.replace(self.last, self.before)
         write_state(self.best if best else self.last, state)
+
+    def read_best(self, epoch: int) -> dict[str, Tensor]:
+        """The model of the best epoch, which must be this one: a run may have been stopped between the two files."""
+        state = read_state(self.best)
+        if state.get("epoch") != epoch:
+            raise InputError(f"{self.best}: is of epoch {state.get('epoch')}, the best was {epoch}; begin a new run")
+        return named_tensors(state.get("model"), self.best)
 
     def tidy(self) -> None:
         """Leave of a finished run who taught in its last epoch, which its report shows: the one before, without the optimiser."""

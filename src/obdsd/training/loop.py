@@ -17,12 +17,12 @@ from obdsd.data import Collection
 from obdsd.errors import InputError, Terminated
 from obdsd.evaluation import Scores
 from obdsd.evaluation.scores import finite_or_none
+from obdsd.models.weights import fit
 from obdsd.options import TrainOptions, as_dict
 from obdsd.processes import first_process, versions
 from obdsd.stopping import Stop
 from obdsd.terminal import TrainingDisplay, training_display
 from obdsd.training import build
-from obdsd.training.checkpoints import read_state
 from obdsd.training.loggers import check_logger, flat, logger_of
 from obdsd.training.ranks import Ranks, engine
 from obdsd.training.run_folder import RunFolder, RunRecord, data_record
@@ -104,7 +104,7 @@ class Loop:
         """Go on where the run's last checkpoint was written."""
         try:
             self.trainer.restore(state)
-        except (RuntimeError, KeyError, ValueError, TypeError) as mismatch:
+        except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as mismatch:
             first = " ".join(str(mismatch).split())[:160]
             raise InputError(f"{self.folder.checkpoints.last}: is of another model or optimiser ({first}); begin a new run") from mismatch
 
@@ -151,7 +151,7 @@ class Loop:
         if recall > place.best:
             place.best, place.best_epoch, place.stale = recall, place.epoch, 0
             if self.options.select == "best":
-                self.folder.save({"model": self.trainer.model.state_dict()}, best=True)
+                self.folder.save({"epoch": place.epoch, "model": self.trainer.model.state_dict()}, best=True)
 
     def finish(self, display: TrainingDisplay) -> None:
         """Keep the chosen epoch's model, score it on the test classes, and write the result."""
@@ -159,7 +159,7 @@ class Loop:
         chosen, by = trainer.place.epoch - 1, "last epoch"
         if options.select == "best":
             chosen, by = trainer.place.best_epoch, "best on held-out classes"
-            trainer.model.load_state_dict(self.ranks.once(lambda: read_state(self.folder.checkpoints.best))["model"])
+            fit(trainer.model, self.ranks.once(lambda: self.folder.checkpoints.read_best(chosen)), self.folder.checkpoints.best)
             self.scoring.forget()
         display.note(f"scoring the {options.score} classes")
         scores: Scores = self.scoring.final()

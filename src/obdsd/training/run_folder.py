@@ -17,12 +17,13 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from obdsd.convert import fits
 from obdsd.data import Collection, absolute_source
 from obdsd.errors import FinishedError, InputError
 from obdsd.evaluation.scores import PerClass
-from obdsd.files import append_line, read_lines, read_mapping, replacing, to_yaml, write_json
+from obdsd.files import append_line, check_format, read_lines, read_mapping, replacing, to_yaml, write_json
 from obdsd.models import Embedder
-from obdsd.options import TrainOptions, converted
+from obdsd.options import TrainOptions, converted, hints_of
 from obdsd.processes import versions
 from obdsd.training.checkpoints import Checkpoints
 
@@ -43,7 +44,7 @@ class RunRecord:
     folder: Path
     options: TrainOptions
     scores: Mapping[str, float | None]  # of the epoch that was kept, on the classes that were to be scored
-    per_class: Mapping[str, Any]  # "labels", "queries", and each metric of a query, a number a class
+    per_class: Mapping[str, Sequence[Any]]  # "labels", "queries", and each metric of a query, a number a class
     train: Mapping[str, float | None]  # geometry of the training set
     validation: Mapping[str, float | None] | None  # scores on held-out classes
     reference: Mapping[str, Mapping[str, float | None]]  # scores of what was there before the training, by name
@@ -80,6 +81,15 @@ class RunRecord:
             )
         except KeyError as missing:
             raise InputError(f"{path}: its result has no {missing}; restore it, or train it again") from missing
+
+    def __post_init__(self) -> None:
+        damaged = [name for name, kind in hints_of(RunRecord).items() if not fits(getattr(self, name), kind)]
+        if not damaged and len(set(map(len, self.per_class.values()))) > 1:
+            damaged = ["per_class"]
+        if not damaged and not all(isinstance(line.get("epoch"), int) for line in self.metrics):
+            damaged = ["metrics"]
+        if damaged:
+            raise InputError(f"{self.folder}: its {damaged[0]} are not what obdsd writes; restore them, or train it again")
 
     @property
     def last_epoch(self) -> int:
@@ -162,9 +172,9 @@ class RunFolder:
         if self.result_file.exists():
             raise FinishedError(f"out={self.path} is finished; nothing is left to resume, see {self.result_file.name} there")
         state, damage = self.checkpoints.read()
-        if state is not None and not {"place", "system"} <= state.keys():
+        if state is not None and not (fits(state.get("place"), Mapping[str, Any]) and isinstance(state["place"].get("epoch"), int)):
             raise InputError(f"{self.checkpoints.last}: is no checkpoint of a training; begin a new run")
-        lines = [line for line in self.metrics() if state and line["epoch"] < state["place"]["epoch"]]
+        lines = [line for line in self.metrics() if state and line.get("epoch") in range(state["place"]["epoch"])]
         with replacing(self.metrics_file) as file:  # without lines of an epoch whose checkpoint was not written
             file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
         return state, remarks if damage is None else [*remarks, damage]
@@ -189,9 +199,7 @@ class RunFolder:
         if not (self.path / "run.json").exists():
             raise InputError(f"{self.path}: {self.unfinished()}")
         begun = read_mapping(self.path / "run.json")
-        if begun.get("format") != FORMAT:
-            other = f"another version of obdsd (format {begun.get('format')}, not {FORMAT})"
-            raise InputError(f"{self.path}: is a run of {other}; use that version, or train again")
+        check_format(self.path, "run", begun, FORMAT, "use that version, or train again")
         return begun
 
     def options(self) -> TrainOptions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import reprlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -11,10 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from obdsd.convert import fits
 from obdsd.data import Collection
 from obdsd.errors import InputError
 from obdsd.method.teachers import TeacherBatch
-from obdsd.options import TrainOptions
+from obdsd.models.weights import check_kinds
+from obdsd.options import TrainOptions, hints_of
 from obdsd.seeds import seed_of
 from obdsd.training import build
 from obdsd.training.gradient import backward, gradient_share, in_chunks, targets_reading
@@ -168,6 +171,9 @@ class Trainer:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Be where the training was when `state` was taken."""
+        check_kinds(self.system.state_dict(), state["system"], "the system")
         for name, part in self._stateful.items():
             part.load_state_dict(state[name])
         self.place = Place(**state["place"])
+        if wrong := [name for name, kind in hints_of(Place).items() if not fits(getattr(self.place, name), kind)]:
+            raise TypeError(f"its {wrong[0]} is {reprlib.repr(getattr(self.place, wrong[0]))}")
