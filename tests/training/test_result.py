@@ -115,7 +115,7 @@ NO_RECORD = [  # what is written into the folder of a finished run, or removed
     ),
     ({"result.json": None}, r"its training is not finished \(no result.json\), go on with it by obdsd train --resume"),
     ({"result.json": None, "failure.json": '{"fault": "not finite"}'}, r"its training failed \(not finite\), train it anew"),
-    ({"run.json": '{"format": 99}'}, r"is a run of another version of obdsd \(format 99, not 4\); use that version, or train again"),
+    ({"run.json": '{"format": 99}'}, r"is a run of another version of obdsd \(format 99, not 5\); use that version, or train again"),
     ({"result.json": '{"sco'}, r"result.json: cannot be read \(.*\); mend or restore it"),
     ({"result.json": "[]"}, r"result.json: must hold named fields, .*; mend or restore it"),
     ({"result.json": '{"train": {}}'}, r"its result has no 'scores'; restore it, or train it again"),
@@ -169,7 +169,7 @@ class Unreadable:
     def name(self, position):
         return str(position)
 
-    def stamp(self, positions):
+    def content(self, position):
         return b""
 
 

@@ -26,7 +26,7 @@ from obdsd.options import TrainOptions, converted
 from obdsd.processes import versions
 from obdsd.training.checkpoints import Checkpoints
 
-FORMAT = 4
+FORMAT = 5  # 4 knew image files by their sizes alone
 LOCK_SECONDS = 10  # that a process may take to end after it was told to
 TRAIN_OR_COMPARE = "give the folder of a finished obdsd train or obdsd compare"
 
@@ -87,7 +87,11 @@ class RunRecord:
         return int(self.metrics[-1]["epoch"]) if self.metrics else self.options.epochs - 1
 
     def model(self) -> Embedder:
-        return Embedder.load(self.folder / "model")
+        """The trained model, which must be that of this run."""
+        model, data = Embedder.load(self.folder / "model"), {name: part["fingerprint"] for name, part in self.data.items()}
+        if model.trained_on is not None and model.trained_on.parts != data:
+            raise InputError(f"{self.folder / 'model'}: was trained on other data than the run that it lies in; restore it")
+        return model
 
     def rows(self) -> dict[str, NDArray[np.float32]]:
         """What the finished model made of each part, if it was kept."""
