@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,11 @@ TRAIN_OR_COMPARE = "give the folder of a finished obdsd train or obdsd compare"
 def data_record(collection: Collection) -> dict[str, Any]:
     """What tells these data from others."""
     return {name: {"items": len(part), "fingerprint": part.fingerprint()} for name, part in collection.parts.items()}
+
+
+def model_digest(folder: Path) -> str:
+    """Tells the weights of a run from others."""
+    return hashlib.blake2b((folder / "model" / "model.safetensors").read_bytes(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,7 +277,7 @@ class RunFolder:
         values = {name: np.round(numbers, 6).tolist() for name, numbers in per_class.values.items()}
         labels = [str(label) for label in per_class.labels]
         self.write("per_class.json", {"labels": labels, "queries": per_class.queries.tolist(), **values})
-        self.write(self.result_file.name, result)
+        self.write(self.result_file.name, {**result, "model": model_digest(self.path)})
         if not keep:
             self.checkpoints.tidy()
 
