@@ -1,3 +1,5 @@
+import hashlib
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -100,6 +102,13 @@ def test_a_fingerprint_changes_with_names_labels_order_and_contents(tmp_path):
     (tmp_path / train.name(0)).unlink()
     with pytest.raises(ValueError, match="no such image"):
         train.fingerprint()
+
+
+def test_the_fingerprint_of_rows_is_the_one_by_which_records_know_their_data():
+    train = made()["train"]
+    names = "\0".join(train.name(index) for index in range(len(train)))
+    parts = ["\0".join(train.class_names).encode(), train.labels.tobytes(), names.encode(), train.matrix().tobytes()]
+    assert train.fingerprint() == hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()
 
 
 def test_processes_read_image_files_and_nothing_else(tmp_path, monkeypatch):
