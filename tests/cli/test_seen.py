@@ -93,7 +93,7 @@ def test_held_out_items_are_told(obdsd, rows, written, tmp_path):
     assert (code, told.count("model="), line in told) == (0, 1, True)
 
 
-def test_a_copy_across_the_line_in_its_own_data_is_no_reason_to_refuse_its_own_test(obdsd, rows, tmp_path):
+def test_a_copy_across_the_line_is_no_reason_to_refuse_its_own_test(obdsd, rows, tmp_path):
     """`obdsd data check` names it; the training has scored it so."""
     with np.load(rows) as file:
         x, y = file["embeddings"], file["labels"]

@@ -128,7 +128,7 @@ def load_with(folder, tmp_path, text: str | bytes) -> Embedder:
     return Embedder.load(tmp_path)
 
 
-def test_what_a_model_was_trained_on_stays_with_it_and_older_folders_say_nothing(saved, tmp_path):
+def test_what_a_model_was_trained_on_stays_with_it_older_folders_say_nothing(saved, tmp_path):
     folder, record = saved
     assert Embedder.load(folder).trained_on == Embedder.load(folder).headless().trained_on == TRAINED_ON
     older = changed(changed(record, "trained_on", GONE), "format", 1)
