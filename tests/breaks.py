@@ -117,7 +117,7 @@ BREAKS = [
      "models/test_folder.py::test_what_a_model_was_trained_on_stays_with_it_older_folders_say_nothing", "a model forgets what trained it"),
     ("training/run_folder.py", "model.trained_on.parts != data:", "False:",
      "cli/test_seen.py::test_a_report_shows_no_other_model_than_the_runs", "a report shows another model"),
-    ("training/train.py", "        remarks += build.check_teachers(options, collection, trainer.system)\n", "",
+    ("training/loop.py", "        remarks += build.check_teachers(options, collection, trainer.system)\n", "",
      "cli/test_seen.py::test_a_teacher_must_not_have_seen_what_is_scored", "a teacher has seen the test classes"),
     ("training/verifying.py", "if one != other and not near:", "if False:",
      "training/test_verifying.py::test_a_number_that_does_not_follow_is_named", "numbers that differ agree"),
