@@ -18,6 +18,7 @@ LIGHT = {
     "seeds": set(),
     "stopping": {"errors"},
     "preprocessing": {"errors"},
+    "provenance": {"errors"},
     "processes": {"", "errors"},
     "spec": {"errors"},
     "convert": {"errors"},

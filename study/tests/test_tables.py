@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
+from obdsd.experiments import reproduction_tables
+from obdsd.experiments.reproduction import Reproduction
 from study import contrasts, held_out, reading, tables
+from study.records import RESULTS
 from study.tests.made_up import cells_of, write, write_chosen, write_rows_of
 
 
@@ -13,6 +16,13 @@ def test_a_page_holds_the_tables_of_the_records(page):
     text = page.read_text()
     assert "<!-- table " in text
     assert tables.filled(text) == text
+
+
+@pytest.mark.parametrize("file", sorted((RESULTS / "reproduction").glob("*.md")), ids=lambda file: file.stem)
+def test_a_reproduced_table_follows_from_its_runs(file):
+    table = file.stem.removesuffix("-small-cub200")
+    asked = Reproduction(table=table, scale="small", data="study/out/cub128.npz", seeds=5, out=file.parent)
+    assert reproduction_tables.markdown(asked) == file.read_text()
 
 
 def test_gains_are_over_the_seeds_that_both_rows_have():

@@ -67,17 +67,6 @@ def test_query_and_gallery_with_groups_need_no_training_part(obdsd, tmp_path):
     assert "NMI" not in printed
 
 
-def test_query_and_gallery_count_more_than_test_for_every_command(obdsd, tmp_path):
-    rows, labels = np.concatenate([ROWS, -ROWS]), np.concatenate([LABELS, np.char.upper(LABELS)])
-    split = ["train"] * 30 + ["test", "query", "gallery"] * 10
-    np.savez(tmp_path / "x.npz", x=rows, y=labels, split=split)
-    run = ["--out", tmp_path / "run", "--no-report", "--device", "cpu", "--epochs", "1", "--batch-size", "12", "--dim", "5"]
-    assert obdsd("train", tmp_path / "x.npz", *run)[0] == 0
-    printed = obdsd("evaluate", tmp_path / "run", tmp_path / "x.npz", "--out", tmp_path / "s.json")[1]
-    assert "gallery of 10 items and query of 10 items" in printed
-    assert scores(tmp_path / "s.json") == pytest.approx(scores(tmp_path / "run" / "result.json"))
-
-
 def test_lone_queries_and_unused_directions_are_told(obdsd, tmp_path):
     rows = np.concatenate([ROWS, np.ones((1, 6))])
     rows[:, 5] = 0

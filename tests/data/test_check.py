@@ -38,10 +38,11 @@ def test_embeddings_are_checked_too(tmp_path):
         assert [found.startswith(problem) for found in check(open_data(str(tmp_path / "x.npz")))] == [True]
 
 
-def parts(splits, labels, groups=None, names=None):
-    """A letter for the split of each item, and one for its class."""
+def parts(splits, labels, groups=None, names=None, contents=None):
+    """A letter for the split of each item, and one for its class; for its name and its content too, unless they are all different."""
     split_of = {"r": "train", "v": "val", "t": "test", "q": "query", "g": "gallery"}
-    rows = Rows(np.zeros((len(splits), 2), np.float32), None if names is None else np.array(list(names)))
+    content = np.arange(len(splits)) if contents is None else np.array([ord(letter) for letter in contents])
+    rows = Rows(content[:, None].astype(np.float32), None if names is None else np.array(list(names)))
     return split_parts("zoo", rows, list(labels), [split_of[s] for s in splits], None if groups is None else np.array(groups))
 
 
@@ -51,7 +52,7 @@ def test_query_and_gallery_are_scored_where_the_data_have_both():
     assert list(scored_parts("zoo", parts("vtqg", "aaaa"), "val")) == ["val"]
 
 
-SCORABLE = [("tttt", "aabc"), ("qgg", "aab", None, "xxy"), ("ttt", "aab", [0, 1, 0]), ("qqgg", "aaab", [0, 0, 1, 0])]
+SCORABLE = [("tttt", "aabc"), ("qgg", "aab"), ("ttt", "aab", [0, 1, 0]), ("qqgg", "aaab", [0, 0, 1, 0])]
 NOT = [
     (parts("ttt", "aaa"), "zoo: test: there is one class only ('a'); retrieval needs 2 or more to tell apart"),
     (parts("ttt", "abc"), "zoo: test: no query has another item of its class to find; give classes of 2 items or more"),
@@ -59,6 +60,8 @@ NOT = [
     (parts("qqg", "aab"), "zoo: gallery and query: no query has another item"),
     (parts("qgg", "aab", [0, 0, 1]), "zoo: gallery and query: no query has another item"),
     (parts("tttt", "aabb", names="xyzx"), "zoo: test holds 'x' 2 times; an item that repeats finds itself, keep one"),
+    (parts("qgg", "aab", names="xxy"), "zoo: gallery and query: no query has another item"),
+    (parts("qggg", "aaab", [0, 1, 1, 1], "xxyz"), "zoo: query and gallery hold 'x' in different groups; give it one group, so that it"),
     (parts("rrq", "aab"), "zoo: part=test is not there; it has train, query, choose one of these or split otherwise"),
 ]
 
@@ -67,6 +70,25 @@ NOT = [
 def test_what_can_be_scored(table):
     made = parts(*table)
     assert check_scorable("zoo", made) == scored_parts("zoo", made)
+
+
+SAME = [  # names and contents of three queries, of classes a, a, b, and of a gallery of a, a, a, b; what each query leaves out of it
+    ("xyzxuvw", None, [{0}, set(), set()]),
+    (None, "xyzuvyw", [set(), {2}, set()]),
+    ("xyzxuvw", "stzmntw", [{0}, {2}, set()]),
+    ("xyzxuvw", "stzmnsw", [{0, 2}, set(), set()]),
+    ("xyzuvwx", None, [set(), set(), set()]),  # the name is that of an item of another class
+]
+
+
+@pytest.mark.parametrize(("names", "contents", "left_out"), SAME)
+def test_an_item_of_both_query_and_gallery_never_finds_itself(names, contents, left_out):
+    gallery, query = check_scorable("zoo", parts("qqqgggg", "aabaaab", None, names, contents)).values()
+    if gallery.groups is None:
+        assert left_out == [set()] * 3
+    else:
+        ignored = (query.classes[:, None] == gallery.classes) & (query.groups[:, None] == gallery.groups)
+        assert [set(np.flatnonzero(row).tolist()) for row in ignored] == left_out
 
 
 @pytest.mark.parametrize(("made", "message"), NOT)

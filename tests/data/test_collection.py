@@ -1,3 +1,5 @@
+import hashlib
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -92,11 +94,21 @@ def test_a_fingerprint_changes_with_names_labels_order_and_contents(tmp_path):
         rows.replace(items=Rows(rows.items.matrix + 1)).fingerprint(),
         rows.replace(items=Rows(rows.items.matrix, np.arange(18).astype(str))).fingerprint(),
     ]
-    (tmp_path / train.name(0)).write_bytes(b"abc")
-    seen.append(train.fingerprint())
-    (tmp_path / train.name(0)).unlink()
-    seen.append(train.fingerprint())
+    for content in (b"abc", b"ba"):  # larger; of the same size
+        (tmp_path / train.name(0)).write_bytes(content)
+        seen.append(train.fingerprint())
+    seen.append(rows.replace(groups=rows.labels).fingerprint())
     assert len(set(seen)) == len(seen)
+    (tmp_path / train.name(0)).unlink()
+    with pytest.raises(ValueError, match="no such image"):
+        train.fingerprint()
+
+
+def test_the_fingerprint_of_rows_is_the_one_by_which_records_know_their_data():
+    train = made()["train"]
+    names = "\0".join(train.name(index) for index in range(len(train)))
+    parts = ["\0".join(train.class_names).encode(), train.labels.tobytes(), names.encode(), train.matrix().tobytes()]
+    assert train.fingerprint() == hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()
 
 
 def test_processes_read_image_files_and_nothing_else(tmp_path, monkeypatch):

@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 from PIL import Image
 
@@ -46,6 +48,26 @@ def test_boxes_crop(tmp_path):
     assert files.read(1).size == (40, 30)
     assert [files.name(0), files.name(1)] == ["a.png (5, 6, 25, 26)", "a.png"]  # crops of one image have names of their own
     assert ImageFiles(tmp_path, ["a.png"], [(5, 6, 25, 26)]).name(0) == "a.png"
+
+
+def test_content_is_the_files_size_box_and_a_sample_of_its_bytes(tmp_path):
+    whole = np.random.default_rng(0).integers(0, 256, 100_000, dtype=np.uint8)
+    seen = []
+    for change in (None, 0, 4095, 50_000, 95_904, 99_999):
+        other = whole.copy()
+        other[slice(0) if change is None else change] ^= 1
+        (tmp_path / "a.jpg").write_bytes(other.tobytes())
+        seen.append(ImageFiles(tmp_path, ["a.jpg"]).content(0))
+    seen.append(ImageFiles(tmp_path, ["a.jpg"], [(0, 0, 2, 2)]).content(0))
+    (tmp_path / "a.jpg").write_bytes(np.delete(whole, 20_000).tobytes())
+    seen.append(ImageFiles(tmp_path, ["a.jpg"]).content(0))
+    assert len(set(seen)) == len(seen)
+    assert max(map(len, seen)) < 3 * 4096 + 30
+    (tmp_path / "copy.jpg").write_bytes((tmp_path / "a.jpg").read_bytes())
+    assert ImageFiles(tmp_path, ["copy.jpg"]).content(0) == seen[-1]
+    os.mkfifo(tmp_path / "pipe.jpg")
+    with refused("pipe.jpg: no such image"):
+        ImageFiles(tmp_path, ["pipe.jpg"]).content(0)
 
 
 def test_what_cannot_be_read_is_named(tmp_path):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from obdsd import InputError
 from obdsd.models import Embedder
 from obdsd.models.weights import fit
+from obdsd.provenance import TrainedOn
 from tests.fuzzing import only_refuses
 from tests.models.oracle import images
 
@@ -25,6 +26,9 @@ MADE = {
     "features": {"backbone": "features", "features": 6, "dim": 3},
     "features, no head": {"backbone": "features", "features": 6, "head": "none"},
 }
+
+
+TRAINED_ON = TrainedOn(data="zoo", split_seed=3, test_fraction=0.5, parts={"train": "f"}, classes={"train": "a b"}, items={"train": "c d"})
 
 
 def inputs(model: Embedder) -> torch.Tensor:
@@ -78,13 +82,15 @@ def as_users_see_it():
 def saved(tmp_path_factory):
     """A small model's folder and its model.json."""
     folder = tmp_path_factory.mktemp("model")
-    Embedder("tiny-conv", dim=4).save(folder)
+    model = Embedder("tiny-conv", dim=4)
+    model.trained_on = TRAINED_ON
+    model.save(folder)
     return folder, json.loads((folder / "model.json").read_text())
 
 
 GONE = object()
 BAD = {
-    "format": (2, r"model.json: is a model of another version of obdsd \(format 2, not 1\); update obdsd"),
+    "format": (3, r"model.json: is a model of another version of obdsd \(format 3, not 2\); update obdsd"),
     "batchnorm": (["frozen"], r"batchnorm=\['frozen'\] is no choice"),
     "dim": ("4", "dim='4' must be a whole number"),
     "size": (True, "size=True must be a whole number"),
@@ -96,6 +102,11 @@ BAD = {
     "preprocessing.channels": ("grey", "preprocessing.channels='grey' is no choice; use rgb or bgr"),
     "preprocessing.interpolation": (3, "preprocessing.interpolation=3 is no choice; use bilinear or bicubic"),
     "preprocessing.resize": (GONE, "preprocessing=without resize is incomplete; save the model again"),
+    "trained_on": ([], r"trained_on=\[\] must hold data, split_seed, test_fraction, parts, classes, items; save the model again"),
+    "trained_on.items": (GONE, "trained_on=.* must hold data, split_seed"),
+    "trained_on.split_seed": (-1, "trained_on=.* must hold a split and digests; save the model again"),
+    "trained_on.test_fraction": ("0.5", "trained_on=.* must hold a split and digests"),
+    "trained_on.classes": ({"train": 5}, "trained_on=.* must hold a split and digests"),
     "versions": (GONE, "model.json=without versions is incomplete"),
     "colour": ("red", r"model.json=with \['colour'\] has fields that are not known; update obdsd or remove them"),
 }
@@ -117,6 +128,13 @@ def load_with(folder, tmp_path, text: str | bytes) -> Embedder:
     (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     (tmp_path / "model.json").write_bytes(text if isinstance(text, bytes) else text.encode())
     return Embedder.load(tmp_path)
+
+
+def test_what_a_model_was_trained_on_stays_with_it_older_folders_say_nothing(saved, tmp_path):
+    folder, record = saved
+    assert Embedder.load(folder).trained_on == Embedder.load(folder).headless().trained_on == TRAINED_ON
+    older = changed(changed(record, "trained_on", GONE), "format", 1)
+    assert load_with(folder, tmp_path, json.dumps(older)).trained_on is None
 
 
 @pytest.mark.parametrize(("field", "value", "message"), [(field, *rest) for field, rest in BAD.items()], ids=BAD.keys())

@@ -197,7 +197,7 @@ class Unreadable:
     def name(self, position):
         return str(position)
 
-    def stamp(self, positions):
+    def content(self, position):
         return b""
 
 

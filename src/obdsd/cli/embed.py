@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
@@ -59,7 +60,10 @@ def run(options: Options) -> None:
     out = Path(options.out).expanduser()
     check_place(out)
     embedder, collection = open_both(options.model, options.data, options)
-    items, splits = _joined(collection.parts if options.part == "all" else {options.part: collection[options.part]})
+    parts: Mapping[str, Part] = collection.parts if options.part == "all" else {options.part: collection[options.part]}
+    if scored := {name: part for name, part in parts.items() if name not in ("train", "val")}:
+        tell_seen(options.model, embedder, scored)
+    items, splits = _joined(parts)
     start = time.monotonic()
     matrix = embed_part(embedder, items, options)
     speed = len(items) / (time.monotonic() - start)
@@ -88,9 +92,9 @@ def open_both(model: str, data: str, options: ModelOptions) -> tuple[Embedder, C
     from obdsd.data import open_data
     from obdsd.models import open_model
 
-    split = _split_of(model, options)
-    collection = open_data(data, seed=split["split_seed"], test_fraction=split["test_fraction"], allow_incomplete=options.allow_incomplete)
     embedder = open_model(model)
+    split = _split_of(model, embedder, options)
+    collection = open_data(data, seed=split["split_seed"], test_fraction=split["test_fraction"], allow_incomplete=options.allow_incomplete)
     wants_images = embedder.preprocessing is not None
     if wants_images != (collection.kind == "images"):
         wanted = "images" if wants_images else "embeddings"
@@ -103,11 +107,20 @@ def open_both(model: str, data: str, options: ModelOptions) -> tuple[Embedder, C
     return embedder, collection
 
 
-def _split_of(model: str, options: ModelOptions) -> dict[str, Any]:
-    """How classes are split: as asked, and as the run did whose model this is, since its training classes must not be taken for test."""
+def tell_seen(model: str, embedder: Embedder, parts: Mapping[str, Part]) -> None:
+    """Refuse items that trained the model; what else its scores may owe to its training is told on standard error."""
+    from obdsd.data.check import check_unseen
+
+    for remark in check_unseen(model, embedder.trained_on, parts):
+        print(f"obdsd: {remark}", file=sys.stderr)
+
+
+def _split_of(model: str, embedder: Embedder, options: ModelOptions) -> dict[str, Any]:
+    """How classes are split: as asked, and as in the model's training, since its training classes must not be taken for test."""
     folder = Path(model).expanduser()
-    places = [folder, folder.resolve().parent] if (folder / "model.json").is_file() else [folder]  # a model lies in its run
-    trained = next((read_mapping(place / "config.yaml") for place in places if (place / "config.yaml").is_file()), {})
+    places = [folder, folder.resolve().parent] if (folder / "model.json").is_file() else [folder]  # of an older version: it lies in its run
+    run = next((read_mapping(place / "config.yaml") for place in places if (place / "config.yaml").is_file()), {})
+    trained = run if embedder.trained_on is None else vars(embedder.trained_on)
     split = {}
     for name, usual in (("split_seed", 0), ("test_fraction", 0.5)):
         asked, own = getattr(options, name), trained.get(name)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from obdsd.cli.embed import MODEL, ModelOptions, check_suffix, embed_part, open_both
+from obdsd.cli.embed import MODEL, ModelOptions, check_suffix, embed_part, open_both, tell_seen
 from obdsd.errors import InputError
 from obdsd.files import check_place, write_json
 from obdsd.options import LARGEST, as_dict, option
@@ -52,11 +52,13 @@ def run(options: Options) -> None:
         check_place(out)
     source = options.data or options.model
     if options.data is None:
-        parts, rows_of = _parts_of_file(options), Part.matrix
+        embedder, parts, rows_of = None, _parts_of_file(options), Part.matrix
     else:
         embedder, collection = open_both(options.model, options.data, options)
         parts, rows_of = collection.parts, partial(embed_part, embedder, options=options)
     chosen = check_scorable(source, parts, options.part, options.ks)
+    if embedder is not None:
+        tell_seen(options.model, embedder, chosen)
     gallery, *query = (Points(rows_of(part), part.classes, part.groups) for part in chosen.values())
     with stages() as progress:
         scores = evaluate(

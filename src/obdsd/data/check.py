@@ -10,9 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
 
 from obdsd.data.collection import Collection, Part
 from obdsd.errors import InputError
+from obdsd.provenance import TrainedOn, short_digest
 
 CHUNK = 256  # items under way at once: memory stays bounded whatever the size of the collection
 
@@ -30,8 +33,8 @@ def scored_parts(name: str, parts: Mapping[str, Part], part: str = "test") -> di
 
 
 def check_scorable(name: str, parts: Mapping[str, Part], part: str = "test", ks: Sequence[int] = ()) -> dict[str, Part]:
-    """The scored parts. What could not be scored is refused, before long work for it."""
-    chosen = scored_parts(name, parts, part)
+    """The scored parts, in which no query finds itself. What could not be scored is refused, before long work for it."""
+    chosen = _never_itself(name, scored_parts(name, parts, part))
     groups: dict[str, set[Any]] = defaultdict(set)  # of each class; without groups every item is one
     for which, each in chosen.items():
         item, times = Counter(map(each.name, range(len(each)))).most_common(1)[0]
@@ -51,6 +54,66 @@ def check_scorable(name: str, parts: Mapping[str, Part], part: str = "test", ks:
     if not any(len(groups[label]) > 1 for label in findable):
         raise InputError(f"{name}: {where}: no query has another item of its class to find; give classes of 2 items or more")
     return chosen
+
+
+def _never_itself(name: str, chosen: dict[str, Part]) -> dict[str, Part]:
+    """The same parts, with groups that keep a query from finding itself if the gallery holds it too."""
+    if len(chosen) == 1:  # then by its place
+        return chosen
+    (searched, gallery), (asking, query) = chosen.items()
+    same = _identities([gallery, query])
+    both = np.isin(same, np.intersect1d(same[: len(gallery)], same[len(gallery) :]))
+    if not both.any():
+        return chosen
+    if gallery.groups is None or query.groups is None:
+        return {searched: gallery.replace(groups=same[: len(gallery)]), asking: query.replace(groups=same[len(gallery) :])}
+    marks = np.column_stack([same, np.concatenate([gallery.groups, query.groups])])[both]
+    kinds, counts = np.unique(np.unique(marks, axis=0)[:, 0], return_counts=True)
+    if counts.max() > 1:
+        item = query.name(int(np.argmax(same[len(gallery) :] == kinds[counts.argmax()])))
+        raise InputError(
+            f"{name}: {asking} and {searched} hold {item!r} in different groups; give it one group, so that it never finds itself"
+        )
+    return chosen
+
+
+def _identities(parts: Sequence[Part]) -> NDArray[np.int64]:
+    """A number for each item: items of a class that have one name, or one content, have the same."""
+    labels = [label for part in parts for label in part.classes.tolist()]
+    names = [part.name(index) for part in parts for index in range(len(part))]
+    links: list[int] = []  # from each item to the first like it
+    for marks in (names, [digest for part in parts for digest in part.digests()]):
+        first: dict[tuple[str, str], int] = {}
+        links += [first.setdefault(mark, index) for index, mark in enumerate(zip(labels, marks, strict=True))]
+    ends = np.tile(np.arange(len(names)), 2), np.array(links)
+    graph = scipy.sparse.coo_matrix((np.ones(len(links)), ends), shape=(len(names), len(names)))
+    return scipy.sparse.csgraph.connected_components(graph, directed=False)[1].astype(np.int64)
+
+
+def check_unseen(model: str, trained_on: TrainedOn | None, chosen: Mapping[str, Part]) -> list[str]:
+    """What the scores of a model on these parts may owe to its training. Items that trained it are refused.
+
+    Nothing is to be said of the parts that its own training scored, or of a part `train`, which is asked for on purpose.
+    """
+    where = " and ".join(chosen)
+    if trained_on is None or where == "train":
+        return []
+    if all(trained_on.parts.get(name) == part.fingerprint() for name, part in chosen.items()):
+        return []
+    items = {digest: part.name(index) for part in chosen.values() for index, digest in enumerate(part.digests())}
+    trained, chose = ({*trained_on.items.get(name, "").split()} & items.keys() for name in ("train", "val"))
+    if trained:
+        raise InputError(
+            f"model={model}: was trained on {len(trained)} of the {len(items)} items of {where}, such as {items[min(trained)]!r}; "
+            "give items that it has not seen, or mark these as train"
+        )
+    classes = {short_digest(name.encode()) for part in chosen.values() for name in part.class_names}
+    known = classes & {*trained_on.classes.get("train", "").split()}
+    remarks = {
+        f"{len(chose)} of the {len(items)} items of {where} were held out in its training and may have chosen its epoch": chose,
+        f"{len(known)} of the {len(classes)} classes of {where} have names of its training classes and may not be new to it": known,
+    }
+    return [f"model={model}: {remark}" for remark, applies in remarks.items() if applies]
 
 
 def check(collection: Collection, advance: Callable[[int], None] = lambda count: None) -> list[str]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from obdsd.data.items import ImageFiles, Items, Rows
 from obdsd.errors import InputError
 from obdsd.processes import check_carried
+from obdsd.provenance import short_digest
 
 Load = TypeVar("Load", bound=Callable[..., Any])
 SPLITS = ("train", "val", "test", "query", "gallery")
@@ -62,14 +63,20 @@ class Part:
         return self.items.matrix[self.positions]
 
     def fingerprint(self) -> str:
-        """A hash of the names, the labels and the contents (of image files the sizes, which are quick to read): are these still the
-        data that a run began with?"""
+        """A hash of the names, the labels, the groups and the contents: are these still the data that a run began with?"""
         digest = hashlib.blake2b(digest_size=16)
         digest.update("\0".join(self.class_names).encode())
         digest.update(self.labels.tobytes())
         digest.update("\0".join(self.name(index) for index in range(len(self))).encode())
-        digest.update(self.items.stamp(self.positions))
+        for position in self.positions.tolist():
+            digest.update(self.items.content(position))
+        if self.groups is not None:
+            digest.update(self.groups.tobytes())
         return digest.hexdigest()
+
+    def digests(self) -> list[str]:
+        """A short hash of each item's content, the same under any name and in any collection."""
+        return [short_digest(self.items.content(position)) for position in self.positions.tolist()]
 
     def replace(self, **changes: Any) -> Part:
         """A copy with other labels, another transform, …"""

@@ -48,8 +48,8 @@ class GlyphImages:
     def name(self, position: int) -> str:
         return self.names[position]
 
-    def stamp(self, positions: NDArray[np.int64]) -> bytes:
-        return self.pixels[positions].tobytes()
+    def content(self, position: int) -> bytes:
+        return self.pixels[position].tobytes()
 
 
 @training_defaults(epochs=20, backbone="tiny-conv", lr=1e-3, crop=0.7, flip=False, weight=1.0)

@@ -17,6 +17,7 @@ from PIL import Image, ImageOps
 from obdsd.errors import InputError
 
 Box = tuple[int, int, int, int]
+SAMPLE = 4096  # bytes at each of the three places of a file that stand for its content
 
 
 @runtime_checkable
@@ -29,8 +30,8 @@ class Items(Protocol):
     def name(self, position: int) -> str:
         """What people call it: its path below the collection's folder, or its row."""
 
-    def stamp(self, positions: NDArray[np.int64]) -> bytes:
-        """Bytes that change when these items change: their content, or the sizes of their files."""
+    def content(self, position: int) -> bytes:
+        """What it is made of, which tells it from others whatever they are called; of a large file a sample."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +49,8 @@ class Rows:
     def name(self, position: int) -> str:
         return f"row {position}" if self.names is None else str(self.names[position])
 
-    def stamp(self, positions: NDArray[np.int64]) -> bytes:
-        return self.matrix[positions].tobytes()
+    def content(self, position: int) -> bytes:
+        return self.matrix[position].tobytes()
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +77,18 @@ class ImageFiles:
     def _uses(self) -> Counter[str]:
         return Counter(self.paths)
 
-    def stamp(self, positions: NDArray[np.int64]) -> bytes:
-        sizes = [os.path.getsize(path) if (path := self.root / self.paths[p]).exists() else -1 for p in positions]
-        return np.array(sizes, dtype=np.int64).tobytes() + repr(None if self.boxes is None else [self.boxes[p] for p in positions]).encode()
+    def content(self, position: int) -> bytes:
+        """The file's size, the box, and the bytes at its begin, middle and end."""
+        path = self.root / self.paths[position]
+        if not path.is_file():
+            raise InputError(f"{path}: no such image; check the path or the manifest")
+        with path.open("rb", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            content = f"{size} {self._box(position)} ".encode()
+            for place in (0, (size - SAMPLE) // 2, size - SAMPLE):
+                file.seek(max(0, place))
+                content += file.read(SAMPLE)
+        return content
 
 
 def read_image(path: Path) -> Image.Image:

@@ -13,7 +13,8 @@ from typing import Any
 from obdsd.evaluation.metrics import metric
 from obdsd.experiments.comparison import FORMAT, Comparison, Line, compared_metrics
 from obdsd.experiments.statistics import Interval
-from obdsd.files import replacing, write_json
+from obdsd.files import read_mapping, replacing, write_json
+from obdsd.training.verifying import Check
 
 
 def header() -> list[str]:
@@ -23,8 +24,27 @@ def header() -> list[str]:
 
 def write_tables(comparison: Comparison, out: Path) -> None:
     """`comparison.json`, `.csv` and `.md` in a folder."""
-    write_json(out / "comparison.json", {"format": FORMAT, **_plain(comparison)})
-    write_texts({out / "comparison.csv": csv_table(rows_of(comparison)), out / "comparison.md": markdown(comparison)})
+    write_json(out / "comparison.json", _record(comparison))
+    write_texts({out / name: text for name, text in _texts(comparison).items()})
+
+
+def verify_tables(comparison: Comparison, out: Path) -> Check:
+    """Do the tables in a folder follow from its runs? Where the runs were is of no matter."""
+    written, own = read_mapping(out / "comparison.json"), _record(comparison)
+    for line in (*written["lines"], *own["lines"]):
+        line["folders"] = len(line["folders"])
+    files = {"comparison.json": written == own} | {
+        name: (out / name).is_file() and (out / name).read_bytes() == text.encode() for name, text in _texts(comparison).items()
+    }
+    return Check("the tables follow from the runs", [f"{name} is not what the runs say" for name, same in files.items() if not same])
+
+
+def _record(comparison: Comparison) -> dict[str, Any]:
+    return {"format": FORMAT, **_plain(comparison)}
+
+
+def _texts(comparison: Comparison) -> dict[str, str]:
+    return {"comparison.csv": csv_table(rows_of(comparison)), "comparison.md": markdown(comparison)}
 
 
 def write_texts(files: Mapping[Path, str]) -> None:

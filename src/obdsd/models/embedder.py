@@ -20,9 +20,10 @@ from obdsd.method.precision import in_full, without_autocast
 from obdsd.models import backbones, folder
 from obdsd.models.backbones import FEATURES, TINY_CONV
 from obdsd.models.bn_inception import BN_INCEPTION
-from obdsd.models.folder import Architecture, BatchNorm, Head
+from obdsd.models.folder import Architecture, BatchNorm, Description, Head
 from obdsd.models.weights import check_shapes, fit, fit_file, fit_offline
 from obdsd.preprocessing import Preprocessing
+from obdsd.provenance import TrainedOn
 
 
 class Embedder(nn.Module):
@@ -48,6 +49,7 @@ class Embedder(nn.Module):
     """
 
     preprocessing: Preprocessing | None  # None for features, which are no images
+    trained_on: TrainedOn | None = None  # what it has seen, if it comes from a training
     feature_dim: int
     dim: int
     knows_something: bool  # whether the features are worth something before any training
@@ -143,18 +145,19 @@ class Embedder(nn.Module):
 
     def save(self, path: str | Path) -> None:
         """Write `model.safetensors` and `model.json` into a folder, each whole or not at all."""
-        folder.write(Path(path), self.architecture, self.preprocessing, self.state_dict())
+        model = Description(architecture=self.architecture, preprocessing=self.preprocessing, trained_on=self.trained_on)
+        folder.write(Path(path), model, self.state_dict())
 
     @classmethod
     def load(cls, path: str | Path, map_location: str | torch.device = "cpu") -> Embedder:
         """The embedder that `save` wrote, in eval mode; downloads nothing and executes nothing from the folder."""
-        architecture, preprocessing, tensors = folder.read(Path(path))
+        model, tensors = folder.read(Path(path))
         source = Path(path) / "model.safetensors"
         with torch.device("meta"):  # nothing is allocated for sizes that only model.json claims
-            check_shapes(cls(**asdict(architecture), pretrained="none").state_dict(), tensors, source)
-        embedder = cls(**asdict(architecture), pretrained="none")
+            check_shapes(cls(**asdict(model.architecture), pretrained="none").state_dict(), tensors, source)
+        embedder = cls(**asdict(model.architecture), pretrained="none")
         fit(embedder, tensors, source)
-        embedder.preprocessing = preprocessing
+        embedder.preprocessing, embedder.trained_on = model.preprocessing, model.trained_on
         return embedder.to(map_location).eval()
 
     def _check_input(self, x: Tensor) -> None:

@@ -20,8 +20,9 @@ from obdsd.method.pooling import Pooling
 from obdsd.models.backbones import FEATURES
 from obdsd.models.weights import read_tensors
 from obdsd.preprocessing import LARGEST_IMAGE, Preprocessing, check_choice, check_length
+from obdsd.provenance import TrainedOn
 
-FORMAT = 1
+FORMAT = 2  # 1 did not say what a model was trained on, and is still read
 LONGEST_ROW = 65536  # a typing error must not allocate a terabyte
 Head = Literal["linear", "two-layer", "none"]
 BatchNorm = Literal["frozen", "train"]
@@ -58,18 +59,27 @@ class Architecture:
         require(not rows or self.size is None, "size", self.size, "is of images, features are rows", "leave size out")
 
 
-def write(folder: Path, architecture: Architecture, preprocessing: Preprocessing | None, tensors: Mapping[str, Tensor]) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What model.json holds."""
+
+    architecture: Architecture
+    preprocessing: Preprocessing | None
+    trained_on: TrainedOn | None
+
+
+def write(folder: Path, model: Description, tensors: Mapping[str, Tensor]) -> None:
     """Write both files, each whole or not at all."""
     versions = {package: version(package) for package in ("obdsd", "torch", "timm")}
-    images = None if preprocessing is None else asdict(preprocessing)
-    record = {"format": FORMAT, **asdict(architecture), "preprocessing": images, "versions": versions}
+    parts = asdict(model)
+    record = {"format": FORMAT, **parts.pop("architecture"), "versions": versions, **parts}
     on_cpu = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
     with replacing(folder / "model.safetensors") as file:
         file.write(safetensors.torch.save(on_cpu))
     write_json(folder / "model.json", record)
 
 
-def read(folder: Path) -> tuple[Architecture, Preprocessing | None, dict[str, Tensor]]:
+def read(folder: Path) -> tuple[Description, dict[str, Tensor]]:
     """The checked content of a model folder."""
     path = folder / "model.json"
     if not path.is_file():
@@ -79,26 +89,29 @@ def read(folder: Path) -> tuple[Architecture, Preprocessing | None, dict[str, Te
     except (ValueError, RecursionError) as damage:
         raise InputError(f"{path}: is not JSON ({' '.join(str(damage).split())}); save the model again") from damage
     if isinstance(record, dict):
+        if record.get("format") == 1:  # it did not say what it was trained on
+            record = {**record, "format": FORMAT, "trained_on": None}
         check_format(path, "model", record, FORMAT, "save the model again")
     try:
-        architecture, preprocessing = _checked(record)
+        model = _checked(record)
     except InputError as mistake:
         raise InputError(f"{path}: {mistake}") from None
-    return architecture, preprocessing, read_tensors(folder / "model.safetensors")
+    return model, read_tensors(folder / "model.safetensors")
 
 
-def _checked(record: object) -> tuple[Architecture, Preprocessing | None]:
+def _checked(record: object) -> Description:
     own = [field.name for field in fields(Architecture)]
-    record = _exactly("model.json", record, ["format", *own, "preprocessing", "versions"])
+    record = _exactly("model.json", record, ["format", *own, "preprocessing", "trained_on", "versions"])
     architecture = Architecture(**{name: record[name] for name in own})
     images = record["preprocessing"]
     rows = architecture.backbone == FEATURES
     require(rows == (images is None), "preprocessing", reprlib.repr(images), "must be given for images only", "save the model again")
-    if images is None:
-        return architecture, None
-    given = _exactly("preprocessing", images, [field.name for field in fields(Preprocessing)])
-    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-    return architecture, Preprocessing(**values)
+    preprocessing = None
+    if images is not None:
+        given = _exactly("preprocessing", images, [field.name for field in fields(Preprocessing)])
+        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+        preprocessing = Preprocessing(**values)
+    return Description(architecture=architecture, preprocessing=preprocessing, trained_on=TrainedOn.read(record["trained_on"]))
 
 
 def _exactly(where: str, record: object, names: Sequence[str]) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -11,13 +14,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from obdsd.catalogue import LOSSES, SYSTEMS, TARGETS, TEACHERS
 from obdsd.data import Collection, Part, open_data
-from obdsd.data.check import check_scorable
+from obdsd.data.check import check_scorable, check_unseen, scored_parts
 from obdsd.data.noise import flip_labels
 from obdsd.errors import InputError
 from obdsd.method.distillation import SelfDistillation
 from obdsd.models import FEATURES, Embedder
 from obdsd.objectives import System
 from obdsd.options import TrainOptions
+from obdsd.provenance import TrainedOn, short_digest
 
 
 def collection_of(options: TrainOptions) -> Collection:
@@ -34,8 +38,22 @@ def collection_of(options: TrainOptions) -> Collection:
     if "val" in collection.parts:  # of few held-out classes fewer are searched for than `ks` says
         check_scorable(options.data, collection.parts, "val")
     if options.score == "test":
-        check_scorable(options.data, collection.parts, "test", options.ks)
+        scored = check_scorable(options.data, collection.parts, "test", options.ks)
+        collection = replace(collection, parts={**collection.parts, **scored})
     return collection
+
+
+def provenance_of(options: TrainOptions, collection: Collection, data: Mapping[str, Any]) -> TrainedOn:
+    """What the trained model is told to remember; `data` is the data record."""
+    parts = {name: part for name, part in collection.parts.items() if name in ("train", "val")}
+    return TrainedOn(
+        data=PurePath(collection.name).name,
+        split_seed=options.split_seed,
+        test_fraction=float(options.test_fraction),
+        parts={name: part["fingerprint"] for name, part in data.items()},
+        classes={name: " ".join(short_digest(each.encode()) for each in part.class_names) for name, part in parts.items()},
+        items={name: " ".join(part.digests()) for name, part in parts.items()},
+    )
 
 
 def training_part(options: TrainOptions, collection: Collection) -> Part:
@@ -74,6 +92,13 @@ def system_of(options: TrainOptions, model: Embedder, part: Part) -> System:
         parts = ", ".join(f"{name}={getattr(options, name)}" for name in ("system", "loss", "teacher", "targets"))
         raise InputError(f"{parts}: {fault}") from fault
     return system
+
+
+def check_teachers(options: TrainOptions, collection: Collection, system: System) -> list[str]:
+    """A teacher that was trained on what is scored is refused: the student would learn it from there. What to know of others."""
+    chosen = scored_parts(options.data, collection.parts, "val" if options.score == "validation" else "test")
+    teachers = [module for module in system.modules() if isinstance(module, Embedder)]
+    return [remark for teacher in teachers for remark in check_unseen(str(options.teacher), teacher.trained_on, chosen)]
 
 
 def optimizer_of(options: TrainOptions, system: System) -> torch.optim.Optimizer:

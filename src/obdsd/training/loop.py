@@ -179,6 +179,8 @@ class Loop:
             "device": trainer.device.type,
         }
         kept = self.scoring.known() if trainer.collection.kind == "images" else {}  # rows of a file are embedded again in no time
+        if self.folder.writes:
+            trainer.model.trained_on = build.provenance_of(options, trainer.collection, self.folder.begun_as()["data"])
         self.folder.finish(result, scores.per_class, trainer.model, kept, options.keep_checkpoints)
 
     def score_reference(self, display: TrainingDisplay) -> None:
@@ -255,8 +257,10 @@ def _prepared(options: TrainOptions, folder: RunFolder, ranks: Ranks) -> tuple[T
     here = {"threads": torch.get_num_threads(), "processes": ranks.size}
     opened = ranks.attempt(lambda: folder.open(options, data, here) if folder.writes else None)
     trainer = ranks.attempt(lambda: Trainer(options, collection, ranks))
+    of_teachers = ranks.attempt(lambda: build.check_teachers(options, collection, trainer.system))
     ranks.attempt(lambda: folder.begin(options, data, here))
-    return trainer, *ranks.once(lambda: opened)  # type: ignore[misc]
+    state, remarks = ranks.once(lambda: opened)  # type: ignore[misc]
+    return trainer, state, [*remarks, *of_teachers]
 
 
 def _train_first(options: TrainOptions, path: Path, trainer: Trainer, show: bool) -> nn.Module:

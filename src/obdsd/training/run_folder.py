@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from obdsd.options import TrainOptions, converted, hints_of
 from obdsd.processes import versions
 from obdsd.training.checkpoints import Checkpoints
 
-FORMAT = 4
+FORMAT = 5  # 4 knew image files by their sizes alone
 LOCK_SECONDS = 10  # that a process may take to end after it was told to
 TRAIN_OR_COMPARE = "give the folder of a finished obdsd train or obdsd compare"
 
@@ -35,6 +36,11 @@ TRAIN_OR_COMPARE = "give the folder of a finished obdsd train or obdsd compare"
 def data_record(collection: Collection) -> dict[str, Any]:
     """What tells these data from others."""
     return {name: {"items": len(part), "fingerprint": part.fingerprint()} for name, part in collection.parts.items()}
+
+
+def model_digest(folder: Path) -> str:
+    """Tells the weights of a run from others."""
+    return hashlib.blake2b((folder / "model" / "model.safetensors").read_bytes(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +103,11 @@ class RunRecord:
         return int(self.metrics[-1]["epoch"]) if self.metrics else self.options.epochs - 1
 
     def model(self) -> Embedder:
-        return Embedder.load(self.folder / "model")
+        """The trained model, which must be that of this run."""
+        model, data = Embedder.load(self.folder / "model"), {name: part["fingerprint"] for name, part in self.data.items()}
+        if model.trained_on is not None and model.trained_on.parts != data:
+            raise InputError(f"{self.folder / 'model'}: was trained on other data than the run that it lies in; restore it")
+        return model
 
     def rows(self) -> dict[str, NDArray[np.float32]]:
         """What the finished model made of each part, if it was kept."""
@@ -275,7 +285,7 @@ class RunFolder:
         values = {name: np.round(numbers, 6).tolist() for name, numbers in per_class.values.items()}
         labels = [str(label) for label in per_class.labels]
         self.write("per_class.json", {"labels": labels, "queries": per_class.queries.tolist(), **values})
-        self.write(self.result_file.name, result)
+        self.write(self.result_file.name, {**result, "model": model_digest(self.path)})
         if not keep:
             self.checkpoints.tidy()
 

@@ -34,6 +34,10 @@ class Scoring:
         """The model changes: what it made of the parts no longer holds."""
         self._known.clear()
 
+    def remember(self, rows: Mapping[str, NDArray[np.float32]]) -> None:
+        """What the model as it stands is known to make of whole parts."""
+        self._known = {id(self.collection[name]): own for name, own in rows.items()}
+
     def known(self) -> dict[str, NDArray[np.float32]]:
         """What the model as it stands made of each part so far."""
         return {name: self._known[id(part)] for name, part in self.collection.parts.items() if id(part) in self._known}
