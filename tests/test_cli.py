@@ -166,6 +166,12 @@ RAISED = [
     (InputError("batch_size=110 must be a multiple of 4;\ntry 112"), 2, "batch_size=110 must be a multiple of 4; try 112"),
     (FileNotFoundError(2, "No such file or directory", "photos"), 2, "photos: No such file or directory"),
     (ModuleNotFoundError(name="umap"), 2, 'umap is not installed; pip install "obdsd[umap]" installs it'),
+    (MemoryError(), 2, "memory ran out (MemoryError); give smaller batches or fewer workers, or take a larger machine"),
+    (
+        RuntimeError("CUDA out of memory. Tried"),
+        2,
+        "memory ran out (CUDA out of memory. Tried); give smaller batches or fewer workers, or take a larger machine",
+    ),
     (KeyboardInterrupt(), 130, "interrupted"),
     (Terminated(), 75, "terminated"),
     (Terminated("another process was lost"), 75, "another process was lost"),

@@ -73,3 +73,15 @@ def explain_missing() -> Iterator[None]:
                 command = f'pip install "obdsd[{extra}]"'
                 raise MissingExtra(f"{package} is not installed; {command} installs it", name=error.name) from error
         raise
+
+
+@contextmanager
+def explain_shortage() -> Iterator[None]:
+    """Around long work: memory that ran out, in Python or on any device of torch, becomes an `InputError`."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(sign in str(error) for sign in ("out of memory", "can't allocate memory")):
+            raise
+        reason = " ".join(str(error).split())[:100] or type(error).__name__
+        raise InputError(f"memory ran out ({reason}); give smaller batches or fewer workers, or take a larger machine") from error

@@ -19,7 +19,8 @@ from tests.started import SOURCES
 
 os.environ["PYTHONPATH"] = SOURCES  # the server knows nothing of pytest's path
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload([__name__, "obdsd.cli.train", "obdsd.data.folders", "obdsd.data.embeddings", "obdsd.objectives.s2sd"])
+IMPORTED = ("obdsd.cli.train", "obdsd.data.folders", "obdsd.data.embeddings", "obdsd.objectives.s2sd", "obdsd.report", "sklearn.manifold")
+processes.set_forkserver_preload([__name__, *IMPORTED])
 
 
 def _train(plan, start_method, threads):
@@ -50,15 +51,15 @@ def start_comparison(rows, seeds, out):
     return process
 
 
-def _command(words, folder, said, before):
+def _command(words, folder, says, fault):
     os.chdir(folder)
-    descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
+    os.dup2(says.fileno(), 1)
+    os.dup2(says.fileno(), 2)
     forked = multiprocessing.get_context("fork")
     multiprocessing.get_context = lambda method=None: forked
     obdsd.register("loss", "dying", Dying)
-    before()
+    if fault is not None:
+        fault()
     sys.exit(cli.main(words))
 
 
@@ -77,18 +78,16 @@ class Dying(torch.nn.Module):
         return self.loss(rows, labels)
 
 
-def nothing():
-    pass
-
-
-def run_command(words, folder, before=nothing):
-    """A command of the command line in a folder, after `before()`: its exit code and what it printed."""
-    said = Path(folder).with_suffix(".said")
-    process = processes.Process(target=_command, args=([str(word) for word in words], folder, said, before))
+def run_command(words, folder, fault=None):
+    """A command of the command line in a folder, after `fault()`: its exit code and what it printed."""
+    told, says = processes.Pipe(duplex=False)
+    process = processes.Process(target=_command, args=([str(word) for word in words], folder, says, fault))
     process.start()
-    process.join(120)
-    assert process.exitcode is not None, said.read_text()
-    return process.exitcode, said.read_text()
+    says.close()
+    with open(told.fileno(), closefd=False) as printed:
+        text = printed.read()
+    process.join()
+    return process.exitcode, text
 
 
 def to_the_end(*plan, threads=1):

@@ -56,30 +56,12 @@ def test_a_comparison_goes_on_after_anything(features, tmp_path):
 )
 def test_a_run_that_dies_is_named_and_the_same_command_goes_on(features, tmp_path, how, more, code, line):
     """It takes the others along with their state, or they go on to the end; exit code 75 would have a scheduler try for ever."""
-    mended, words = (
-        tmp_path / "mended",
-        ["compare", features, "--rows", tmp_path / "rows.yaml", "--seeds", "1", "--out", "out", "--no-report"],
-    )
+    mended, file = tmp_path / "mended", tmp_path / "rows.yaml"
     rows = {"long": {"preset": "ms", "epochs": 300}, "dying": {"preset": "ms", "loss": f"dying(mended={mended}, how={how})"}}
     rows |= {"waiting": {"preset": "ms", "lr": 0.01}}
-    (tmp_path / "rows.yaml").write_text(json.dumps(rows))
-    words += [
-        "--seeds",
-        "1",
-        "--epochs",
-        "10",
-        "--batch-size",
-        "16",
-        "--dim",
-        "6",
-        "--evaluate-every",
-        "0",
-        "--device",
-        "cpu",
-        "--jobs",
-        "2",
-        *more,
-    ]
+    file.write_text(json.dumps(rows))
+    words = f"compare {features} --rows {file} --seeds 1 --out out --jobs 2 --no-report --epochs 10 --batch-size 16 --dim 6".split()
+    words += ["--evaluate-every", "0", "--device", "cpu", *more]
     for name in ("broken", "whole"):
         (tmp_path / name).mkdir()
     died, said = run_command(words, tmp_path / "broken")

@@ -15,7 +15,7 @@ from types import ModuleType
 
 from obdsd import __version__
 from obdsd.cli.parser import flags_of, options_of
-from obdsd.errors import InputError, MissingExtra, SharedError, Terminated, explain_missing
+from obdsd.errors import InputError, MissingExtra, SharedError, Terminated, explain_missing, explain_shortage
 from obdsd.parts import suggestion
 from obdsd.processes import first_here, first_process, processes, rank
 from obdsd.stopping import Stop
@@ -75,7 +75,7 @@ def _run(words: Sequence[str]) -> None:
     if processes() > 1 and name != "train":
         raise InputError(f"{name} runs in one process, not in {processes()}; start it without torchrun")
     module = _module(name)
-    with explain_missing():
+    with explain_missing(), explain_shortage():
         flags = flags_of(name, module, others)
         if flags is None:
             return

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from obdsd.catalogue import OUTSIDE
-from obdsd.errors import InputError, MissingExtra, Terminated
+from obdsd.errors import InputError, MissingExtra, Terminated, explain_shortage
 from obdsd.options import TrainOptions
 from obdsd.processes import check_carried
 from obdsd.stopping import Stop
@@ -85,7 +85,8 @@ def _in_turn(due: Mapping[Key, TrainOptions], show: bool) -> Generator[tuple[Key
 def _attempt(options: TrainOptions, show: bool) -> Outcome:
     """Train. What makes a run fail is returned with its folder; of a defect the traceback is printed first."""
     try:
-        train(options, show=show)
+        with explain_shortage():
+            train(options, show=show)
     except (InputError, MissingExtra, OSError) as fault:
         return InputError(f"{options.out}: {fault}")
     except Exception as defect:
