@@ -27,7 +27,16 @@ SEEDS = (3, 4)
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     path = write_rows(tmp_path_factory.mktemp("data") / "rows.npz", 20, 6, 12)
-    small = {"epochs": 2, "batch_size": 12, "dim": 5, "lr": 1e-3, "evaluate_every": 0, "device": "cpu", "epoch_batches": 2}
+    small = {
+        "epochs": 2,
+        "batch_size": 12,
+        "dim": 5,
+        "lr": 1e-3,
+        "evaluate_every": 0,
+        "device": "cpu",
+        "epoch_batches": 2,
+        "keep_checkpoints": True,
+    }
     return {name: preset(name, path, **small) for name in ("ms", "ms+psd", "ms+obd-sd")}
 
 

@@ -38,14 +38,14 @@ def test_the_head_begins_with_the_largest_singular_vectors(options, features, tm
 
 @pytest.mark.parametrize("teacher", ["previous-epoch", "ema"])
 def test_a_teacher_that_follows_the_model_begins_there_too(options, teacher):
-    run = train(options("ms+psd-constant", **STANDING, teacher=teacher), show=False)
+    run = train(options("ms+psd-constant", **STANDING, teacher=teacher, keep_checkpoints=True), show=False)
     assert abs(run.metrics[0]["loss"]["distillation"]) < 1e-5  # the student is its teacher
     state = read_state(run.folder / "checkpoints" / "last.pt")["system"]
     torch.testing.assert_close(state["teacher.model.head.weight"], head_of(run.folder), atol=1e-6, rtol=0)
 
 
 def test_the_first_generation_teaches_though_the_second_begins_projected(options):
-    run = train(options("ms+bar", **{**PROJECTED, "epochs": 1}), show=False)
+    run = train(options("ms+bar", **{**PROJECTED, "epochs": 1}, keep_checkpoints=True), show=False)
     state = read_state(run.folder / "checkpoints" / "last.pt")["system"]
     assert torch.equal(state["teacher.model.head.weight"], head_of(run.folder / "first"))
 

@@ -22,7 +22,7 @@ GLOBAL = "global-diffusion(omega=0.4, neighbours=9)"
 
 
 def test_the_first_generation_is_the_plain_training_and_teaches_the_second(finished):
-    plain, again = finished("ms"), finished("ms+bar")
+    plain, again = finished("ms"), finished("ms+bar", keep_checkpoints=True)
     assert model_bytes(again.folder / "first") == model_bytes(plain.folder)
     assert model_bytes(again.folder) != model_bytes(plain.folder)
     state = read_state(again.folder / "checkpoints" / "last.pt")["system"]

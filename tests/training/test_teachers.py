@@ -56,7 +56,7 @@ def test_a_miner_of_the_library_chooses_the_triplets(options):
 
 def test_a_frozen_teacher_from_a_run(options, finished):
     first = finished("ms")
-    chosen = options("ms+psd", teacher=f'frozen("{first.folder}")', ramp="constant")
+    chosen = options("ms+psd", teacher=f'frozen("{first.folder}")', ramp="constant", keep_checkpoints=True)
     record = train(chosen, show=False)
     assert record.metrics[0]["loss"]["distillation"] > 0
     state = read_state(record.folder / "checkpoints" / "last.pt")["system"]
