@@ -13,7 +13,7 @@ help:
 	@echo "make test-fast    the inner loop: what changes most often, in about a minute"
 	@echo "make test-breaks  break the code on purpose, one place after the other, and see that a test fails each time"
 	@echo "make test-chance  all tests with several processes 50 times (ROUNDS=N) beside a busy process; none may fail"
-	@echo "make test-faults  kill trainings 20 times each and compare their end with one that was left alone"
+	@echo "make test-faults  kill trainings and other commands 20 times each, fill the disk, take memory; compare their end with one left alone"
 	@echo "make test-package  build sdist and wheel, install the wheel into fresh environments and use it"
 	@echo "make test-study  test study/, the experiments behind docs/results.md, and every table against its records"
 	@echo "make check   lint and type-check only"
@@ -59,8 +59,10 @@ DOWNLOAD ?= no
 test-package: install
 	$(BIN)/python tests/packaging/check.py --torch "$(TORCH)" $(if $(filter yes,$(DOWNLOAD)),--download)
 
+# signals, kills, full disks, little memory: what is tried a few times by make test is tried often
+FAULTS := tests/training/test_faults.py tests/training/test_comparison_faults.py tests/cli/test_writing.py tests/training/test_ranks.py
 test-faults: install
-	OBDSD_KILLS=20 $(BIN)/pytest tests/training/test_faults.py -rP --durations=0
+	OBDSD_KILLS=20 $(BIN)/pytest $(FAULTS) -rP --durations=0
 
 # no test that starts several processes fails by chance
 ROUNDS ?= 50

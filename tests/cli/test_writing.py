@@ -28,7 +28,7 @@ WRITES = {  # beside the data and a finished run
     "reproduce": "reproduce lambda --scale small --data rows.npz --only lambda-100 --seeds 1 --out made",
 }
 READS = {"data", "parts", "info"}
-CLOCK = ("seconds", "items_per_second", "time_ratio")
+OWN = ("seconds", "items_per_second", "time_ratio", "source")  # what a clock says, and where the data lie
 EVALUATION = "obdsd.evaluation.retrieval:rankings"  # where every score begins
 
 
@@ -53,7 +53,7 @@ def place(tmp_path_factory):
 
 
 def contents(folder):
-    """What a command wrote there by its names, without checkpoints and without what a clock says."""
+    """What a command wrote there by its names, without checkpoints and what is a folder's own."""
     kept = [file for file in written(folder) if "checkpoints" not in file.parts and not file.name.startswith(".")]
     return {str(file.relative_to(folder)): content(file) for file in kept}
 
@@ -65,20 +65,20 @@ def written(folder):
 
 def content(file):
     if file.suffix == ".jsonl":
-        return [timeless(json.loads(line)) for line in file.read_text().splitlines()]
+        return [comparable(json.loads(line)) for line in file.read_text().splitlines()]
     if file.name == "times.json":
         return list(json.loads(file.read_text()))
     if file.suffix == ".json":
-        return timeless(json.loads(file.read_text()))
+        return comparable(json.loads(file.read_text()))
     if file.suffix in (".md", ".csv", ".html"):  # with times that were measured
         return re.sub(r"[-+]?\d+(\.\d+)?", "", file.read_text())
     return file.read_bytes()
 
 
-def timeless(value):
+def comparable(value):
     if isinstance(value, dict):
-        return {name: timeless(entry) for name, entry in value.items() if name not in CLOCK}
-    return [timeless(entry) for entry in value] if isinstance(value, list) else value
+        return {name: comparable(entry) for name, entry in value.items() if name not in OWN}
+    return [comparable(entry) for entry in value] if isinstance(value, list) else value
 
 
 @pytest.fixture(scope="module")
