@@ -8,6 +8,7 @@ import pytest
 
 from obdsd.data import tables
 from obdsd.data.embeddings import embeddings
+from obdsd.data.footers import row_groups
 from obdsd.data.manifests import manifest
 from obdsd.data.tables import cells, read_table
 from obdsd.errors import InputError
@@ -105,3 +106,17 @@ def test_a_file_of_honest_size_is_read_whatever_it_takes(tmp_path, monkeypatch):
     assert len(embeddings(tmp_path / "x.npz")["train"]) == 1000
     table = read_table(tmp_path / "x.parquet", everything)
     assert cells(tmp_path / "x.parquet", "path", table["path"])[-1] == "899.png"
+
+
+@pytest.mark.parametrize("how", [{}, {"compression": "none", "use_dictionary": False}, {"row_group_size": 7}, {"version": "1.0"}])
+def test_what_a_footer_says_is_what_pyarrow_says(tmp_path, how):
+    columns = {
+        "vector": [[1.0, i] for i in range(40)],
+        "label": [f"{i}é" for i in range(40)],
+        "none": [None, 2.5] * 20,
+        "flag": [True, False] * 20,
+    }
+    pa.parquet.write_table(pa.table(columns).replace_schema_metadata({"note": LONG}), tmp_path / "x.parquet", **how)
+    metadata = pa.parquet.read_metadata(tmp_path / "x.parquet")
+    groups = [[metadata.row_group(g).column(c) for c in range(metadata.num_columns)] for g in range(metadata.num_row_groups)]
+    assert row_groups(tmp_path / "x.parquet") == [[(c.num_values, c.total_uncompressed_size) for c in group] for group in groups]

@@ -11,6 +11,7 @@ import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet
 
+from obdsd.data.footers import row_groups
 from obdsd.errors import InputError
 from obdsd.files import check_file
 
@@ -57,12 +58,11 @@ def _parquet(path: Path, choose: Choose) -> pa.Table:
     with pa.parquet.ParquetFile(path) as file:
         wanted = _chosen(path, choose, file.schema_arrow.names)
         leaves = [file.schema.column(i) for i in range(file.metadata.num_columns)]
-        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
         size = 0
-        for i, leaf in enumerate(leaves):
-            if leaf.path.split(".")[0] in wanted:
-                width = max(CELL if leaf.path == leaf.name else 8, leaf.length)
-                size += sum(abs(group.column(i).num_values) * width + abs(group.column(i).total_uncompressed_size) for group in groups)
+        for group in row_groups(path):
+            for leaf, chunk in zip(leaves, group, strict=False):
+                if leaf.path.split(".")[0] in wanted:
+                    size += chunk.size + chunk.values * max(CELL if leaf.path == leaf.name else 8, leaf.length)
         check_inflated(path, size)
     # a text that repeats is kept once: a short file may repeat a long one without end
     texts = [leaf.name for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.path == leaf.name]
