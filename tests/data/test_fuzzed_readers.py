@@ -101,6 +101,7 @@ def test_fuzzed_npz(tmp_path, data, which, how):
     assert only_refuses(used(embeddings), tmp_path / "x.npz")
 
 
+@pytest.mark.filterwarnings("ignore")  # Pillow warns of much that it then reads
 @pytest.mark.parametrize("suffix", ["png", "jpeg", "gif", "webp", "tiff", "bmp"])
 @fuzz
 @given(data=st.data())

@@ -127,7 +127,7 @@ def _load(path: Path) -> Any:
                 used = _used(path, loaded.files)
                 stored = {member.filename.removesuffix(".npy"): member.file_size for member in loaded.zip.infolist()}
                 check_inflated(path, sum(stored[name] for name in used))
-                loaded = {used[name]: loaded[name] for name in used}
+                loaded = {used[name]: np.lib.format.read_array(loaded.zip.open(f"{name}.npy"), allow_pickle=False) for name in used}
     except InputError:
         raise
     except Exception as fault:  # a damaged file makes numpy raise a dozen kinds of error
