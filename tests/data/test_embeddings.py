@@ -106,6 +106,7 @@ EMBEDDINGS = [
     (bad_npz(embeddings=X, labels=np.zeros(12, [("a", int), ("b", "U3")])), r"labels has shape \(12,\) and type \[\('a', '<i8'\)"),
     (bad_npz(embeddings=X, labels=Y, group=np.zeros(12, complex)), r"group has shape \(12,\) and type complex128 for 12 vectors"),
     (bad_npz(embeddings=X, labels=np.array(["\ud800"] * 12)), r"labels holds what is no text \(.*surrogates.*\); write it as UTF-8"),
+    (bad_npz(embeddings=X, labels=np.full(12, 2**31, np.uint32).view("U1")), "labels holds what is no text"),
     (bad_npz(embeddings=X, labels=np.array([b"\xe4"] * 12)), "labels holds what is no text"),
     (bad_npz(embeddings=np.array([Pickled()] * 12), labels=Y), r"holds Python objects, or no arrays at all; save names with labels.as"),
     (raw("x.npy", content_of(np.save, X)), "has no labels beside it; save them as x.labels.npy"),

@@ -145,7 +145,7 @@ def _text(path: Path, name: str, column: NDArray[Any]) -> NDArray[Any]:
     try:
         texts = np.char.decode(column, "utf-8") if column.dtype.kind == "S" else column.astype(str)
         "".join(texts.tolist()).encode()
-    except ValueError as fault:
+    except (ValueError, SystemError) as fault:  # numpy's arrays may hold numbers that are no characters
         raise InputError(f"{path}: {name} holds what is no text ({' '.join(str(fault).split())[:200]}); write it as UTF-8") from fault
     return texts
 
