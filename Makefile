@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 CODE := src tests benchmarks demo study
 
-.PHONY: help demo test test-fast test-breaks test-chance test-faults test-package test-study check format bench docs install chromium
+.PHONY: help demo test test-fast test-breaks test-chance test-faults test-fuzz test-package test-study check format bench docs install chromium
 
 help:
 	@echo "make demo    the method at work on built-in letters: a table and a retrieval, a few minutes on two cores"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-breaks  break the code on purpose, one place after the other, and see that a test fails each time"
 	@echo "make test-chance  all tests with several processes 50 times (ROUNDS=N) beside a busy process; none may fail"
 	@echo "make test-faults  kill trainings and other commands 20 times each, fill the disk, take memory; compare their end with one left alone"
+	@echo "make test-fuzz    feed every reader of files thousands of damaged ones, with bounded memory"
 	@echo "make test-package  build sdist and wheel, install the wheel into fresh environments and use it"
 	@echo "make test-study  test study/, the experiments behind docs/results.md, and every table against its records"
 	@echo "make check   lint and type-check only"
@@ -68,6 +69,11 @@ test-faults: install
 ROUNDS ?= 50
 test-chance: install
 	$(BIN)/python tests/chance.py $(ROUNDS)
+
+# each reader of files meets thousands of damaged ones, in a process that may take 8 GB of addresses (torch alone takes 4)
+FUZZ ?= 1000
+test-fuzz: install
+	ulimit -v 8000000 && OBDSD_FUZZ=$(FUZZ) nice -n 19 $(BIN)/pytest tests -k fuzzed --hypothesis-show-statistics
 
 test-study: install
 	$(BIN)/pytest study

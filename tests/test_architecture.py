@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def room_of(module: str) -> str:
 def imports_of(path: Path) -> set[str]:
     """Full names of all modules that a file imports anywhere, also inside functions."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -87,6 +88,30 @@ def test_imports_follow_the_arrows(name):
     assert inside - {room} <= ARROWS[room]
     outside = {module.split(".")[0] for module in imports} - {"obdsd"} - set(sys.stdlib_module_names)
     assert outside <= LIBRARIES.get(room, FULL | {*EXTRAS["report"], *EXTRAS["umap"]} if room == "report" else FULL)
+
+
+def opened_without_encoding(path: Path) -> Iterator[str]:
+    """Calls that read or write text as the locale says."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or any(keyword.arg == "encoding" for keyword in node.keywords):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        mode = node.args[1:2] if isinstance(node.func, ast.Name) else node.args[:1]  # open(path, mode), path.open(mode)
+        is_text = not mode or (isinstance(mode[0], ast.Constant) and "b" not in str(mode[0].value))
+        if name in ("read_text", "write_text") or (name == "open" and is_text):
+            yield f"{path.name}:{node.lineno}: {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_text_is_utf8_whatever_the_locale(name):
+    assert list(opened_without_encoding(FILES[name])) == []
+
+
+def test_a_file_opened_as_the_locale_says_is_seen(tmp_path):
+    calls = ["open(x)", "open(x, 'a')", "x.open()", "x.open('w')", "x.read_text()", "x.write_text('')"]
+    good = ["open(x, 'rb')", "x.open('wb')", "Image.open(x)", "x.read_text(encoding='utf-8')", "open(x, encoding='utf-8')"]
+    (tmp_path / "x.py").write_text("\n".join(calls + good))
+    assert [line.partition(": ")[2] for line in opened_without_encoding(tmp_path / "x.py")] == calls
 
 
 def loaded_by(code: str) -> set[str]:

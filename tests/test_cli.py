@@ -163,8 +163,8 @@ def test_debug_adds_the_traceback(capsys):
 
 
 RAISED = [
-    (InputError("batch_size=110 must be a multiple of 4;\ntry 112"), 2, "batch_size=110 must be a multiple of 4; try 112"),
-    (FileNotFoundError(2, "No such file or directory", "photos"), 2, "photos: No such file or directory"),
+    (InputError("batch_size=110 must be a multiple of 4;\n\atry 112"), 2, r"batch_size=110 must be a multiple of 4;\n\x07try 112"),
+    (FileNotFoundError(2, "No such file or directory", "photos\a"), 2, r"photos\x07: No such file or directory"),
     (ModuleNotFoundError(name="umap"), 2, 'umap is not installed; pip install "obdsd[umap]" installs it'),
     (MemoryError(), 2, "memory ran out (MemoryError); give smaller batches or fewer workers, or take a larger machine"),
     (

@@ -63,6 +63,12 @@ def _remove_leftovers(folder: Path) -> None:
                     left.unlink()
 
 
+def check_file(path: Path) -> None:
+    """Refuse what is no file to be read: a pipe would be waited for without end."""
+    if not os.path.isfile(path):
+        raise InputError(f"{path}: {'is no regular file' if os.path.exists(path) else 'no such file'}; check the path")
+
+
 def check_place(path: Path) -> None:
     """Refuse at once, before long work for it, a path where no file could be written."""
     nearest = next(folder for folder in path.absolute().parents if folder.exists())

@@ -57,7 +57,9 @@ def test_a_comparison_by_one_command(rows, tmp_path, capsys):
         ("x: {preset: ms, weight: 3}\ny: {preset: ms+psd}", "row x: weight=3.0 does nothing with teacher=none; leave it out or"),
         ("x: {preset: ms+obd-sd, omega: 1.5}", "row x: targets=batch-diffusion(omega=1.5): omega=1.5 must lie in [0, 1); try 0.3"),
         ("x: {preset: ms, seed: 3}", "row x: seed is the same for all rows; leave it out there"),
-        ("a/b: {preset: ms}", "row='a/b' names a folder; use letters, digits and . + - _"),
+        ("a/b: {preset: ms}", "row='a/b' names a folder; begin with a letter or digit, and use letters, digits and . + - _"),
+        ("..: {preset: ms}", "row='..' names a folder; begin with a letter or digit"),
+        ("-1+2: {preset: ms}", "row='-1+2' names a folder; begin with a letter or digit"),
     ],
 )  # fmt: skip
 def test_rows_that_are_none(content, line, capsys, tmp_path, monkeypatch):

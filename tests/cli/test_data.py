@@ -33,3 +33,17 @@ def test_an_incomplete_benchmark_is_named_with_all_else(tmp_path, capsys):
     assert all(problem in printed for problem in problems)
     assert cli.main(["data", "check", "cub200:/nowhere/at/all"]) == 2
     assert capsys.readouterr().out == ""
+
+
+def test_names_of_files_do_not_steer_the_terminal(tmp_path, capsys):
+    for number, name in enumerate(f"{folder}/{i}" for folder in ("train/a", "train/b", "test/c", "test/d") for i in range(2)):
+        path = tmp_path / f"{name}\x1b]0;owned\a\nno problem found.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture(number % 7).save(path)  # the last is the first
+    next(tmp_path.glob("train/b/1*")).write_bytes(b"")
+    assert cli.main(["data", "check", f"folder:{tmp_path}"]) == 2
+    printed = capsys.readouterr()
+    unreadable, copied = printed.out.splitlines()[3:]
+    assert r"b/1\x1b]0;owned\x07\nno problem found.png: cannot be read as an image" in unreadable
+    assert r"test/d/1\x1b]0;owned\x07\nno problem found.png" in copied
+    assert (printed.out + printed.err).replace("\n", "").isprintable()

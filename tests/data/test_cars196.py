@@ -95,8 +95,8 @@ def test_a_missing_class_moves_no_other_across_the_line(tmp_path):
     [
         ({"class_names": 0}, "has no annotations with 'relative_im_path' and 'class'"),
         ({"annotations": 0}, "has no field 'class_names'"),
-        ({"annotations": annotations([("1.jpg", 3)]), "class_names": cell(["a", "b"])}, "class 3 of 1.jpg must lie in 1..2"),
-        (b"cut", "cannot be read as a MATLAB file (Mat file appears to be truncated)"),
+        ({"annotations": annotations([("1.jpg", 3)]), "class_names": cell(["a", "b"])}, "class [3] of 1.jpg must lie in 1..2"),
+        (b"cut", "cannot be read as a MATLAB file (no MATLAB file of version 5 to 7)"),
         (b"no matrix at all, but long enough to have a header " * 9, "cannot be read as a MATLAB file"),
     ],
 )

@@ -66,9 +66,9 @@ def bad_npz(**arrays):
     return write
 
 
-def parquet(*vectors):
+def parquet(*vectors, label=("a", "b")):
     def write(folder):
-        pa.parquet.write_table(pa.table({"vector": list(vectors), "label": ["a", "b"]}), folder / "x.parquet")
+        pa.parquet.write_table(pa.table({"vector": list(vectors), "label": label}), folder / "x.parquet")
         return folder / "x.parquet"
 
     return write
@@ -95,13 +95,19 @@ class Pickled:
 
 EMBEDDINGS = [
     (bad_npz(embeddings=np.where(X == 5, np.nan, X), labels=Y), "1 vectors have NaN or infinite entries, the first in row 2"),
-    (bad_npz(embeddings=X, labels=Y[:5]), r"labels has shape \(5,\) for 12 vectors; give one for each"),
+    (bad_npz(embeddings=X, labels=Y[:5]), r"labels has shape \(5,\) and type <U1 for 12 vectors; give one text or number"),
     (bad_npz(embeddings=X[0], labels=Y), r"vectors have shape \(2,\) and type float32; expected numbers of shape \(items, dim\)"),
     (bad_npz(embeddings=X.astype(str), labels=Y), "expected numbers of shape"),
     (bad_npz(embeddings=X * (np.arange(12) != 7)[:, None], labels=Y), "1 vectors hold only zeros, the first in row 7; remove or recompute"),
     (bad_npz(embeddings=X), "has none of labels, label, targets, y; it has 'embeddings'"),
     (bad_npz(labels=Y), "has none of embeddings"),
-    (bad_npz(embeddings=X, labels=np.linspace(0, 1, 12)), "labels are fractions or NaN; give whole numbers or names"),
+    (bad_npz(embeddings=X, labels=np.linspace(0, 1, 12)), "labels are fractions, NaN or too large; give whole numbers or names"),
+    (bad_npz(embeddings=X, labels=np.full(12, 1e300)), "labels are fractions, NaN or too large"),
+    (bad_npz(embeddings=X, labels=np.zeros(12, [("a", int), ("b", "U3")])), r"labels has shape \(12,\) and type \[\('a', '<i8'\)"),
+    (bad_npz(embeddings=X, labels=Y, group=np.zeros(12, complex)), r"group has shape \(12,\) and type complex128 for 12 vectors"),
+    (bad_npz(embeddings=X, labels=np.array(["\ud800"] * 12)), r"labels holds what is no text \(.*surrogates.*\); write it as UTF-8"),
+    (bad_npz(embeddings=X, labels=np.full(12, 2**31, np.uint32).view("U1")), "labels holds what is no text"),
+    (bad_npz(embeddings=X, labels=np.array([b"\xe4"] * 12)), "labels holds what is no text"),
     (bad_npz(embeddings=np.array([Pickled()] * 12), labels=Y), r"holds Python objects, or no arrays at all; save names with labels.as"),
     (raw("x.npy", content_of(np.save, X)), "has no labels beside it; save them as x.labels.npy"),
     (raw("x.npy", content_of(np.savez, embeddings=X, labels=Y), labels=Y), "is not what its suffix says"),
@@ -110,6 +116,7 @@ EMBEDDINGS = [
     (parquet([1.0], [1.0, 2.0]), r"column 'vector' must hold one vector a row, all of one length; it has lengths \[1, 2\]"),
     (parquet([1.0], None), "column 'vector' has 1 empty cells; fill or drop them"),
     (parquet(["a"], ["b"]), "column 'vector' holds something other than numbers"),
+    (parquet([1.0], [2.0], label=[["a"], ["b"]]), "column 'label' holds list<.*>; give one text or number a row"),
     (lambda folder: folder / "gone.npz", "no such file"),
 ]
 

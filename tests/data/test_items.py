@@ -1,6 +1,7 @@
 import os
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from obdsd.data.items import ImageFiles, read_image
@@ -77,5 +78,22 @@ def test_what_cannot_be_read_is_named(tmp_path):
         (tmp_path / "bad.jpg").write_bytes(content)
         with refused("bad.jpg: cannot be read as an image (", "); replace or remove it"):
             read_image(tmp_path / "bad.jpg")
-    with refused("gone.jpg: no such image"):
+    with refused("gone.jpg: no such file; check the path"):
         read_image(tmp_path / "gone.jpg")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    end = os.open(tmp_path / "pipe.png", os.O_RDWR)
+    os.write(end, bytes(1000))  # so that a reader that does open it comes back
+    with refused("pipe.png: is no regular file; check the path"):
+        read_image(tmp_path / "pipe.png")
+    os.close(end)
+
+
+@pytest.mark.parametrize("box", [(0, 0, 999999999, 999999999), (0, 0, 41, 30), (10**30, 0, 10**31, 9), (39, 0, 40, 31)])
+def test_a_box_beyond_the_image_is_refused(tmp_path, box):
+    picture(size=(40, 30)).save(tmp_path / "a.png")
+    with refused(f"a.png: box={box} reaches beyond the image of 40 x 30 pixels; mend the box"):
+        ImageFiles(tmp_path, ["a.png"], [box]).read(0)
+    assert ImageFiles(tmp_path, ["a.png"], [(39, 29, 40, 30)]).read(0).size == (1, 1)

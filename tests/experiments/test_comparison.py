@@ -15,7 +15,7 @@ from obdsd.errors import InputError
 from obdsd.experiments import compare
 from obdsd.experiments.comparison import read_comparison
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
-from obdsd.experiments.tables import aligned, caption, header, rows_of, sentences, write_tables
+from obdsd.experiments.tables import aligned, caption, csv_table, header, rows_of, sentences, write_tables
 from obdsd.files import read_lines
 from obdsd.presets import preset
 from obdsd.training import train
@@ -178,6 +178,13 @@ def test_tables(finished, tmp_path):
     lines = aligned(rows_of(comparison)).splitlines()
     assert len(lines) == 4
     assert lines[1].rindex("1") == len(lines[0]) - 1
+
+
+def test_no_cell_is_a_formula_to_a_spreadsheet():
+    formulas = ["=1+1", "+A1", "-2+3+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "-x.npz"]
+    numbers = ["", "-0.02", "+1.3 %", "-0.51 to +0.70", "ms+psd", "1e-5", "R@1 −"]
+    (row,) = csv.reader(csv_table([[*formulas, *numbers]]).splitlines())
+    assert row == [*(f"'{formula}" for formula in formulas), *numbers]
 
 
 GAINS = {

@@ -6,6 +6,7 @@ A command's module has a docstring whose first line is its help, a class `Option
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -15,7 +16,7 @@ from types import ModuleType
 
 from obdsd import __version__
 from obdsd.cli.parser import flags_of, options_of
-from obdsd.errors import InputError, MissingExtra, SharedError, Terminated, explain_missing, explain_shortage
+from obdsd.errors import InputError, MissingExtra, SharedError, Terminated, explain_missing, explain_shortage, printable
 from obdsd.parts import suggestion
 from obdsd.processes import first_here, first_process, processes, rank
 from obdsd.stopping import Stop
@@ -41,6 +42,8 @@ exit codes:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: the one place where a user's mistake becomes one line."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # where there is no é, as \xe9
     try:
         with Stop():
             _run(words)
@@ -63,6 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> None:
+    for word in words:
+        if word.encode(errors="ignore").decode() != word:  # it could be opened, but not be written into a run's files
+            raise InputError(f"{word}: is not UTF-8; rename it, or set PYTHONUTF8=1 where the locale has another encoding")
     name, *others = words or ["--help"]
     if name == "--version":
         return print(f"obdsd {__version__}")
@@ -114,6 +120,5 @@ def _tell(text: str) -> None:
 
 def _one_line(mistake: Exception) -> str:
     if isinstance(mistake, OSError) and mistake.filename is not None:
-        return f"{mistake.filename}: {mistake.strerror}"
-    # a loader's worker process sends its traceback along
-    return " ".join(str(mistake).rpartition("obdsd.errors.InputError: ")[2].split())
+        return printable(f"{mistake.filename}: {mistake.strerror}")
+    return printable(" ".join(str(mistake).split()))

@@ -6,7 +6,6 @@ Finished runs are not repeated, interrupted ones go on.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -103,8 +102,6 @@ def asked_rows(options: Options) -> dict[str, TrainOptions]:
     entries = _read(Path(options.rows)) if options.rows else {name: {"preset": name} for name in options.presets}
     rows, idle_in = {}, []
     for name, entry in entries.items():
-        if not re.fullmatch(r"[\w.+-]+", name):
-            raise InputError(f"row={name!r} names a folder; use letters, digits and . + - _")
         try:
             rows[name], idle = resolve_with_idle({"data": options.data, **entry, **options.for_all})
         except InputError as fault:

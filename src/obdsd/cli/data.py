@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass
 from typing import Any, Literal
 
-from obdsd.errors import InputError
+from obdsd.errors import InputError, printable
 from obdsd.options import LARGEST, option
 
 
@@ -39,6 +39,6 @@ def run(options: Options) -> None:
     for name, part in collection.parts.items():
         sizes = np.bincount(part.labels)
         print(f"{name:<8} {(sizes > 0).sum():>8,} {len(part):>8,} {(sizes == 1).sum():>20,}")
-    print(*(problems or ["no problem found"]), sep="\n")
+    print(*map(printable, problems or ["no problem found"]), sep="\n")
     if problems:
         raise InputError(f"{options.data}: training on it would be wrong; mend the {len(problems)} problems listed")

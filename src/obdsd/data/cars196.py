@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from obdsd.data.benchmarks import Count, benchmark, halves, home, unknown_layout
 from obdsd.data.collection import Collection, some, training_defaults
 from obdsd.data.folders import Classes, merged_class_folders
+from obdsd.data.matlab import read_mat
 from obdsd.errors import InputError
 
 COUNTS = {"train": Count(98, 8054), "test": Count(98, 8131)}
@@ -46,14 +45,15 @@ def cars196(path: Path, allow_incomplete: bool = False) -> Collection:
 def _annotated(path: Path) -> tuple[Classes, dict[str, int]]:
     """The classes of `cars_annos.mat` with their files and their numbers."""
     content, names = _devkit(path)
-    rows = np.atleast_1d(content.get("annotations", np.zeros(0)))
-    if not {"relative_im_path", "class"} <= set(rows.dtype.names or ()):
-        raise InputError(f"{path}: has no annotations with 'relative_im_path' and 'class'; get the official devkit again")
     classes: Classes = {name: [] for name in names}
-    for image, label in zip(rows["relative_im_path"], rows["class"], strict=True):
-        if not 1 <= int(label) <= len(names):
-            raise InputError(f"{path}: class {label} of {image} must lie in 1..{len(names)}; get the official devkit again")
-        classes[names[int(label) - 1]].append(str(image))
+    for row in content.get("annotations") or [None]:
+        match row:
+            case {"relative_im_path": str(image), "class": [int() | float() as label]} if 1 <= label <= len(names):
+                classes[names[int(label) - 1]].append(image)
+            case {"relative_im_path": image, "class": label}:
+                raise InputError(f"{path}: class {label} of {image} must lie in 1..{len(names)}; get the official devkit again")
+            case _:
+                raise InputError(f"{path}: has no annotations with 'relative_im_path' and 'class'; get the official devkit again")
     return classes, {name: number for number, name in enumerate(names, start=1)}
 
 
@@ -91,12 +91,10 @@ def _halves_by_image_number(base: Path, classes: Classes) -> dict[str, Classes]:
 
 def _devkit(path: Path) -> tuple[Mapping[str, Any], list[str]]:
     """What a file of the devkit holds, and its class names."""
-    from scipy.io import loadmat
-
     try:
-        content = loadmat(path, squeeze_me=True)
-    except Exception as damage:  # scipy lets through whatever a damaged file leads to, UnboundLocalError among them
-        raise InputError(f"{path}: cannot be read as a MATLAB file ({' '.join(str(damage).split())}); get it again") from damage
-    if "class_names" not in content:
+        content = read_mat(path)
+    except Exception as damage:  # any kind, from a struct that is cut off to a text that is none
+        raise InputError(f"{path}: cannot be read as a MATLAB file ({' '.join(str(damage).split())[:200]}); get it again") from damage
+    if not isinstance(names := content.get("class_names"), list):
         raise InputError(f"{path}: has no field 'class_names'; get the official devkit again")
-    return content, [str(name) for name in np.atleast_1d(content["class_names"])]
+    return content, [str(name) for name in names]

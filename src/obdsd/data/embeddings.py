@@ -5,7 +5,7 @@ Files of labelled vectors (`.npz`, `.npy`, Parquet) are read with suspicion, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from obdsd.data.collection import Collection, Part, collect, numbered, split_parts, training_defaults
 from obdsd.data.items import Rows
-from obdsd.data.manifests import read_table
+from obdsd.data.tables import cells, check_inflated, read_table
 from obdsd.errors import InputError
-from obdsd.files import replacing
+from obdsd.files import check_file, replacing
 
 VECTORS = ("embeddings", "embedding", "features", "vectors", "vector", "x")
 LABELS = ("labels", "label", "targets", "y")
@@ -60,22 +60,19 @@ def read_vectors(path: Path) -> Vectors:
     """`.npz` or Parquet with vectors (`embeddings`, `features`, `x`, …) and `labels`; or `.npy` with its labels beside it
     (`NAME.labels.npy`, `NAME_labels.npy`, `labels.npy`). Optional: `split`, `group`, `names` or `path`."""
     columns = _read(path)
-    matrix = _matrix(path, _first(path, columns, VECTORS))
-    labels = _first(path, columns, LABELS)
-    for name, column in {"labels": labels, **{name: columns[name] for name in OPTIONAL if name in columns}}.items():
-        if np.ndim(column) != 1 or len(column) != len(matrix):
-            raise InputError(f"{path}: {name} has shape {np.shape(column)} for {len(matrix)} vectors; give one for each")
+    matrix = _matrix(path, columns.pop("embeddings"))
+    for name, column in columns.items():
+        if column.shape != (len(matrix),) or column.dtype.kind not in "biufUSO":
+            shape = f"shape {column.shape} and type {column.dtype}"
+            raise InputError(f"{path}: {name} has {shape} for {len(matrix)} vectors; give one text or number for each")
+    labels = columns["labels"]
     if labels.dtype.kind == "f":
-        if not (np.isfinite(labels).all() and (labels == np.round(labels)).all()):
-            raise InputError(f"{path}: labels are fractions or NaN; give whole numbers or names")
+        if not (np.abs(labels) < 2**53).all() or (labels != np.round(labels)).any():
+            raise InputError(f"{path}: labels are fractions, NaN or too large; give whole numbers or names")
         labels = labels.astype(np.int64)
-    return Vectors(
-        matrix,
-        labels.astype(str),
-        splits=columns["split"].astype(str) if "split" in columns else None,
-        groups=numbered(columns["group"].tolist())[1] if "group" in columns else None,
-        names=columns.get("names", columns.get("path")),
-    )
+    texts = {name: _text(path, name, column) for name, column in {**columns, "labels": labels}.items()}
+    groups = numbered(texts["group"].tolist())[1] if "group" in texts else None
+    return Vectors(matrix, texts["labels"], texts.get("split"), groups, texts.get("names", texts.get("path")))
 
 
 def write_vectors(path: Path, vectors: Vectors) -> None:
@@ -90,12 +87,13 @@ def write_vectors(path: Path, vectors: Vectors) -> None:
             np.savez(file, embeddings=vectors.matrix, **columns)
 
 
-def _read(path: Path) -> Mapping[str, NDArray[Any]]:
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    """The columns that are used, the vectors as `embeddings`, the classes as `labels`."""
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        table = read_table(path)
-        wanted = [name for name in table.column_names if name in (*VECTORS, *LABELS, *OPTIONAL)]
-        return {name: _column(path, name, table[name]) for name in wanted}
+        table = read_table(path, lambda names: list(_used(path, names)))
+        used = _used(path, table.column_names)
+        return {used[name]: _column(path, name, table[name], is_vectors=used[name] == "embeddings") for name in used}
     if suffix == ".npz":
         return _load(path)
     if suffix != ".npy":
@@ -107,15 +105,31 @@ def _read(path: Path) -> Mapping[str, NDArray[Any]]:
     return {"embeddings": _load(path), "labels": _load(labels)}
 
 
+def _used(path: Path, names: Sequence[str]) -> dict[str, str]:
+    """Of the names that a file holds, those that are used, each with what it stands for; others are not even read."""
+    used = {}
+    for accepted in (VECTORS, LABELS):
+        found = next((name for name in accepted if name in names), None)
+        if found is None:
+            raise InputError(f"{path}: has none of {', '.join(accepted)}; it has {', '.join(map(repr, names)) or 'nothing'}")
+        used[found] = accepted[0]
+    return used | {name: name for name in OPTIONAL if name in names}
+
+
 def _load(path: Path) -> Any:
-    """The array of a `.npy` file, or the arrays of a `.npz` by name; pickled objects are refused."""
+    """The array of a `.npy` file, or the arrays of a `.npz` that are used; pickled objects are refused."""
+    check_file(path)
     try:
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
             archive = isinstance(loaded, np.lib.npyio.NpzFile)
-            arrays = {name: loaded[name] for name in loaded.files} if archive else loaded
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+            if archive:
+                used = _used(path, loaded.files)
+                stored = {member.filename.removesuffix(".npy"): member.file_size for member in loaded.zip.infolist()}
+                check_inflated(path, sum(stored[name] for name in used))
+                loaded = {used[name]: np.lib.format.read_array(loaded.zip.open(f"{name}.npy"), allow_pickle=False) for name in used}
+    except InputError:
+        raise
     except Exception as fault:  # a damaged file makes numpy raise a dozen kinds of error
         if "pickle" in str(fault):
             remedy = "save names with labels.astype(str), vectors as numbers"
@@ -123,15 +137,25 @@ def _load(path: Path) -> Any:
         raise InputError(f"{path}: cannot be read ({' '.join(str(fault).split())[:200]}); save plain arrays with numpy") from fault
     if (path.suffix.lower() == ".npz") != archive:
         raise InputError(f"{path}: is not what its suffix says; save .npy with numpy.save and .npz with numpy.savez")
-    return arrays
+    return loaded
 
 
-def _column(path: Path, name: str, column: pa.ChunkedArray) -> NDArray[Any]:
+def _text(path: Path, name: str, column: NDArray[Any]) -> NDArray[Any]:
+    """A column as text, which must be Unicode: it is written into files."""
+    try:
+        texts = np.char.decode(column, "utf-8") if column.dtype.kind == "S" else column.astype(str)
+        "".join(texts.tolist()).encode()
+    except (ValueError, SystemError) as fault:  # numpy's arrays may hold numbers that are no characters
+        raise InputError(f"{path}: {name} holds what is no text ({' '.join(str(fault).split())[:200]}); write it as UTF-8") from fault
+    return texts
+
+
+def _column(path: Path, name: str, column: pa.ChunkedArray, is_vectors: bool) -> NDArray[Any]:
     """A Parquet column as an array: vectors as a matrix, text and numbers as they are."""
     if column.null_count:
         raise InputError(f"{path}: column {name!r} has {column.null_count} empty cells; fill or drop them")
-    if name not in VECTORS:
-        return np.asarray(column.to_pylist())
+    if not is_vectors:
+        return np.asarray(cells(path, name, column))
     is_list = any(test(column.type) for test in (pa.types.is_fixed_size_list, pa.types.is_list, pa.types.is_large_list))
     widths = pa.compute.unique(pa.compute.list_value_length(column)).to_pylist() if is_list else []
     if len(widths) != 1:
@@ -142,13 +166,6 @@ def _column(path: Path, name: str, column: pa.ChunkedArray) -> NDArray[Any]:
     except pa.ArrowException:
         raise InputError(f"{path}: column {name!r} holds something other than numbers") from None
     return np.concatenate(numbers).reshape(len(column), widths[0])
-
-
-def _first(path: Path, columns: Mapping[str, NDArray[Any]], accepted: tuple[str, ...]) -> NDArray[Any]:
-    for name in accepted:
-        if name in columns:
-            return columns[name]
-    raise InputError(f"{path}: has none of {', '.join(accepted)}; it has {', '.join(map(repr, columns)) or 'nothing'}")
 
 
 def _matrix(path: Path, vectors: NDArray[Any]) -> NDArray[np.float32]:

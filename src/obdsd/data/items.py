@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from obdsd.errors import InputError
+from obdsd.files import check_file
 
 Box = tuple[int, int, int, int]
 SAMPLE = 4096  # bytes at each of the three places of a file that stand for its content
@@ -67,8 +68,13 @@ class ImageFiles:
         return path if box is None or self._uses[path] == 1 else f"{path} {box}"
 
     def read(self, position: int) -> Image.Image:
-        image, box = read_image(self.root / self.paths[position]), self._box(position)
-        return image if box is None else image.crop(box)
+        path, box = self.root / self.paths[position], self._box(position)
+        image = read_image(path)
+        if box is None:
+            return image
+        if box[2] > image.width or box[3] > image.height:
+            raise InputError(f"{path}: box={box} reaches beyond the image of {image.width} x {image.height} pixels; mend the box")
+        return image.crop(box)
 
     def _box(self, position: int) -> Box | None:
         return None if self.boxes is None else self.boxes[position]
@@ -93,12 +99,11 @@ class ImageFiles:
 
 def read_image(path: Path) -> Image.Image:
     """An RGB image: the first frame of an animation, 16 bits scaled to 8, transparency on white, upright as its camera says."""
+    check_file(path)
     try:
         with Image.open(path) as image:
             image.load()
             return _to_rgb(ImageOps.exif_transpose(image))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such image; check the path or the manifest") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as damage:
         raise InputError(f"{path}: cannot be read as an image ({' '.join(str(damage).split())}); replace or remove it") from damage
 

@@ -6,16 +6,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
-
 from obdsd.data.collection import Collection, collect, numbered
 from obdsd.data.items import Box, ImageFiles
+from obdsd.data.tables import cells, read_table
 from obdsd.errors import InputError
 
 BOX = ("x1", "y1", "x2", "y2")
-KNOWN = ("path", "label", "split", "is_query", "is_gallery", *BOX, "group")
+REQUIRED = ("path", "label")
+KNOWN = (*REQUIRED, "split", "is_query", "is_gallery", *BOX, "group")
 
 
 def manifest(path: Path, seed: int = 0, test_fraction: float = 0.5) -> Collection:
@@ -25,44 +23,41 @@ def manifest(path: Path, seed: int = 0, test_fraction: float = 0.5) -> Collectio
     `x1 y1 x2 y2` in pixels; `group`, whose mutual hits retrieval ignores. Paths are relative to the manifest's folder and stay inside
     it. Without a split, classes are split with a seed.
     """
-    table = read_table(path)
-    columns = {name: table[name].to_pylist() for name in KNOWN if name in table.column_names}
-    for required in ("path", "label"):
-        if required not in columns:
-            raise InputError(f"{path}: has no column {required!r}; it has {', '.join(map(repr, table.column_names)) or 'none'}")
+    table = read_table(path, lambda names: _wanted(path, names))
+    columns = {name: cells(path, name, table[name]) for name in table.column_names}
+    for required in REQUIRED:
         for row, value in enumerate(columns[required]):
             if value is None or value == "":
                 raise InputError(f"{path}: row {row + 1} has no {required}; fill it or remove the row")
-    files = [_inside(path, row, str(name)) for row, name in enumerate(columns["path"])]
-    items = ImageFiles(path.parent, files, _boxes(path, columns))
+    items = ImageFiles(path.parent, _inside(path, columns["path"]), _boxes(path, columns))
     groups = numbered(columns["group"])[1] if "group" in columns else None
     labels = [str(label) for label in columns["label"]]
     return collect(str(path), items, labels, _splits(path, columns), groups=groups, seed=seed, test_fraction=test_fraction)
 
 
-def read_table(path: Path) -> pa.Table:
-    """A CSV file with text columns, or a Parquet file."""
-    try:
-        if path.suffix.lower() == ".parquet":
-            return pa.parquet.read_table(path)
-        layout = pa.csv.ParseOptions(newlines_in_values=True)
-        names = pa.csv.read_csv(path, parse_options=layout).column_names
-        as_text = pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
-        return pa.csv.read_csv(path, convert_options=as_text, parse_options=layout)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (pa.ArrowException, OSError, UnicodeError) as fault:
-        raise InputError(
-            f"{path}: cannot be read as a table ({' '.join(str(fault).split())[:200]}); expected UTF-8 CSV or Parquet"
-        ) from fault
+def _wanted(path: Path, names: list[str]) -> list[str]:
+    for required in REQUIRED:
+        if required not in names:
+            raise InputError(f"{path}: has no column {required!r}; it has {', '.join(map(repr, names)) or 'none'}")
+    return [name for name in KNOWN if name in names]
 
 
-def _inside(manifest: Path, row: int, name: str) -> str:
-    """The path as it stands below the manifest's folder; one that leaves the folder is refused."""
-    normal = os.path.normpath(name)
-    if os.path.isabs(normal) or normal.split(os.sep)[0] == ".." or "\0" in normal:
-        raise InputError(f"{manifest}: row {row + 1}: path={name!r} leaves the manifest's folder; use paths below it")
-    return normal
+def _inside(manifest: Path, names: list[Any]) -> list[str]:
+    """The paths as they stand below the manifest's folder; one that leaves the folder, also by a link, is refused."""
+    paths = [os.path.normpath(str(name)) for name in names]
+    home = os.path.realpath(manifest.parent)
+    folders: dict[str, str] = {}  # where each is, links followed
+    for row, path in enumerate(paths):
+        leaves = os.path.isabs(path) or path.split(os.sep)[0] == ".." or "\0" in path
+        if not leaves:
+            folder, name = os.path.split(path)
+            if folder not in folders:
+                folders[folder] = os.path.realpath(os.path.join(home, folder))
+            place = os.path.join(folders[folder], name)
+            leaves = not (os.path.realpath(place) if os.path.islink(place) else place).startswith(os.path.join(home, ""))
+        if leaves:
+            raise InputError(f"{manifest}: row {row + 1}: path={names[row]!r} leaves the manifest's folder; use paths below it")
+    return paths
 
 
 def _boxes(path: Path, columns: dict[str, list[Any]]) -> list[Box | None] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,9 @@ def compare(
 
 
 def _place(out: Path, row: str, seed: int) -> Path:
-    """Where a run of a comparison is."""
+    """Where a run of a comparison is. No row's name leads out of the folder, and none is a formula to a spreadsheet."""
+    if not re.fullmatch(r"\w[\w.+-]*", str(row)):
+        raise InputError(f"row={row!r} names a folder; begin with a letter or digit, and use letters, digits and . + - _")
     return out / row / f"seed-{seed}"
 
 

@@ -51,7 +51,7 @@ def published(table: str) -> dict[tuple[str, str, str], Published]:
 @cache
 def _tables() -> dict[str, dict[tuple[str, str, str], Published]]:
     found: dict[str, dict[tuple[str, str, str], Published]] = {}
-    for line in csv.DictReader(files("obdsd.experiments").joinpath("published.csv").read_text("utf-8").splitlines()):
+    for line in csv.DictReader(files("obdsd.experiments").joinpath("published.csv").read_text(encoding="utf-8").splitlines()):
         value = float(line.pop("value"))
         number = Published(**line, value=value)
         found.setdefault(number.table, {})[number.row, number.data, number.metric] = number

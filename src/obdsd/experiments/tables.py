@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -86,8 +87,13 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
 
 def csv_table(rows: Sequence[Sequence[str]]) -> str:
     text = io.StringIO()
-    csv.writer(text).writerows(rows)
+    csv.writer(text).writerows([_inert(cell) for cell in row] for row in rows)
     return text.getvalue()
+
+
+def _inert(cell: str) -> str:
+    """What a spreadsheet would take for a formula is put behind an apostrophe; signed numbers and intervals are none."""
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) and not re.fullmatch(r"[-+\d.%to ]*", cell) else cell
 
 
 def units() -> str:
