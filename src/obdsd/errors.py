@@ -25,15 +25,6 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def printable(text: str) -> str:
-    r"""The text with control characters written out, so that no file's name steers a terminal or breaks a line.
-
-    >>> print(printable("wren\x1b[2J\n"))
-    wren\x1b[2J\n
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 class InputError(ValueError):
     """A value that the caller can mend; the message names the field, the rule, the value and the remedy on one line.
 
