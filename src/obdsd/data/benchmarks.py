@@ -76,7 +76,7 @@ def benchmark(
     """The collection of the images that exist. Unless `allow_incomplete`, they must be as many as `counts` says."""
     rows = [(path, c, part) for part, classes in parts.items() for c, paths in classes.items() for path in paths]
     folders = {os.path.dirname(path) for path, *_ in rows}  # each is read once
-    files = {os.path.join(folder, file) for folder in folders if (base / folder).is_dir() for file in os.listdir(base / folder)}
+    files = {os.path.join(folder, file) for folder in folders if os.path.isdir(base / folder) for file in os.listdir(base / folder)}
     exists = [os.path.join(*os.path.split(path)) in files for path, *_ in rows]
     kept, missing = list(itertools.compress(rows, exists)), [path for (path, *_), there in zip(rows, exists, strict=True) if not there]
     filled = {(c, part) for _, c, part in kept}
