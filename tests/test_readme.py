@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import patch
 
@@ -12,6 +13,7 @@ import pytest
 
 import obdsd
 from benchmarks import scaling
+from obdsd.catalogue import TABLES
 from obdsd.evaluation import METRICS
 from obdsd.presets import preset
 
@@ -29,7 +31,9 @@ def test_every_block_runs(page, tmp_path, monkeypatch):
     blocks = re.findall(rf"^```({kinds})\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     assert {kind for kind, _ in blocks} == {*kinds.split("|")}
     names: dict[str, object] = {}
-    with patch.dict(METRICS):  # a page may register one
+    with ExitStack() as registered:  # by a page: other tests must not meet it
+        for names_of_parts in (METRICS, *(table._homes for table in TABLES.values())):
+            registered.enter_context(patch.dict(names_of_parts))
         for kind, block in blocks:
             if kind == "python":
                 exec(compile(block, str(page), "exec"), names)
