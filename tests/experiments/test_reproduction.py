@@ -94,16 +94,18 @@ def test_data_are_the_same_however_their_path_is_written(tmp_path, monkeypatch):
 def test_two_processes_lose_nothing_of_times_and_chosen_weights(tmp_path):
     def keep_many(name):
         asked = Reproduction(table="space", scale="tiny", data="glyphs", seeds=1, out=tmp_path)
-        for number in range(30):
+        for number in range(50):
+            together.wait(60)
             asked.keep("times.json", f"{name} {number}", 1.0)
 
     forks = multiprocessing.get_context("fork")
+    together = forks.Barrier(2)
     both = [forks.Process(target=keep_many, args=(name,)) for name in ("one", "other")]
     for process in both:
         process.start()
     for process in both:
         process.join(60)
-    assert len(json.loads((tmp_path / "times.json").read_text())) == 60
+    assert len(json.loads((tmp_path / "times.json").read_text())) == 100
 
 
 def test_a_line_that_was_cut_off_is_written_again(asked, tmp_path, monkeypatch):

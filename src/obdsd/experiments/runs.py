@@ -109,11 +109,11 @@ def _side_by_side(due: Mapping[Key, TrainOptions], jobs: int) -> Generator[tuple
                     idle[0].begin(options)
                 if stop.asked is not None:  # meanwhile
                     stop.go()
-                for ready in connection.wait(list(busy)):  # type: ignore[arg-type]
-                    assert isinstance(ready, Worker)
-                    key, failure = busy.pop(ready), ready.outcome()
-                    if not ready.process.is_alive():
-                        workers.remove(ready)
+                ready = connection.wait([worker.orders for worker in busy])
+                for worker in [worker for worker in busy if worker.orders in ready]:
+                    key, failure = busy.pop(worker), worker.outcome()
+                    if not worker.process.is_alive():
+                        workers.remove(worker)
                     yield key, failure
         finally:
             for worker in workers:
@@ -131,10 +131,6 @@ class Worker:
         self.process = spawn.Process(target=_work, args=(theirs, threads, sorted(OUTSIDE - {"__main__"})))
         self.process.start()
         theirs.close()
-
-    def fileno(self) -> int:
-        """What can be waited for until there is an outcome."""
-        return self.orders.fileno()
 
     def begin(self, options: TrainOptions) -> None:
         self.out = options.out
