@@ -53,8 +53,9 @@ def start_comparison(rows, seeds, out):
 
 def _command(words, folder, says, fault):
     os.chdir(folder)
-    os.dup2(says.fileno(), 1)
-    os.dup2(says.fileno(), 2)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(says.fileno(), number)
+        setattr(sys, name, open(number, "w", buffering=1, closefd=False))  # noqa: SIM115
     forked = multiprocessing.get_context("fork")
     multiprocessing.get_context = lambda method=None: forked
     obdsd.register("loss", "dying", Dying)
