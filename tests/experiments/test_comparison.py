@@ -180,6 +180,13 @@ def test_tables(finished, tmp_path):
     assert lines[1].rindex("1") == len(lines[0]) - 1
 
 
+@pytest.mark.parametrize("name", ["..", "../other", "/etc", ""])
+def test_no_row_leads_out_of_a_comparisons_folder(tmp_path, name):
+    (tmp_path / "comparison.json").write_text(json.dumps({"lines": [{"name": name}], "seeds": [0]}))
+    with pytest.raises(InputError, match=f"row={name!r} names a folder; begin with a letter or digit"):
+        read_comparison(tmp_path)
+
+
 def test_no_cell_is_a_formula_to_a_spreadsheet():
     formulas = ["=1+1", "+A1", "-2+3+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "-x.npz"]
     numbers = ["", "-0.02", "+1.3 %", "-0.51 to +0.70", "ms+psd", "1e-5", "R@1 −"]
