@@ -46,8 +46,10 @@ def used(load):
     """Open the data and ask all that a training asks of them."""
 
     def read(path):
-        for part in load(path).parts.values():
+        parts = load(path).parts.values()
+        for part in parts:
             part.fingerprint()
+        for part in parts:
             part[0]
 
     return read
@@ -61,17 +63,28 @@ MAT["annotations"] = annotations([(f"car_ims/{i}.jpg", label) for i, label in en
 MATS = {compressed: content_of(savemat, MAT, do_compression=compressed) for compressed in (False, True)}
 
 
+PICTURE = content_of(picture().save, "png")
+
+
+def with_pictures(root, names):
+    """So that what is not damaged can be read to the end."""
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(PICTURE)
+    return root
+
+
 @fuzz
 @given(damaged(content_of(lambda file: pa.csv.write_csv(pa.table(MANIFEST), file))))
 def test_fuzzed_manifests(tmp_path, content):
-    (tmp_path / "list.csv").write_bytes(content)
+    (with_pictures(tmp_path, NAMES) / "list.csv").write_bytes(content)
     assert only_refuses(used(manifest), tmp_path / "list.csv")
 
 
 @fuzz
 @given(st.one_of(damaged(parquet(MANIFEST)), damaged(parquet(MANIFEST, compression="none", use_dictionary=False))))
 def test_fuzzed_parquet_manifests(tmp_path, content):
-    (tmp_path / "list.parquet").write_bytes(content)
+    (with_pictures(tmp_path, NAMES) / "list.parquet").write_bytes(content)
     assert only_refuses(used(manifest), tmp_path / "list.parquet")
 
 
@@ -111,7 +124,7 @@ def test_fuzzed_images(tmp_path, suffix, data):
 
 
 WORDS = [field for field in FIELDS if field and "/" not in field and "\0" not in field and field != ".." and len(field) < 200]
-KINDS = st.sampled_from(["file", "file", "file", "picture", "pipe", "link", "loop", "folder"])
+KINDS = st.sampled_from(["picture"] * 9 + ["file", "pipe", "link", "loop", "folder"])
 
 
 @fuzz
@@ -131,7 +144,7 @@ def test_fuzzed_class_folders(tmp_path, entries):
             case "folder":
                 path.mkdir()
             case "picture":
-                picture().save(path)
+                path.write_bytes(PICTURE)
             case _:
                 path.touch()
     assert only_refuses(used(folder), root)
@@ -176,6 +189,7 @@ LAYOUTS = {"cub": cub, "cars": lambda root: cars(root, False), "packed cars": la
 @given(data=st.data())
 def test_fuzzed_benchmarks(tmp_path, make, data):
     load, lists = make(tmp_path)
+    with_pictures(tmp_path, tmp_path.rglob("*.jpg"))
     name = data.draw(st.sampled_from(lists))
     (tmp_path / name).write_bytes(data.draw(damaged((tmp_path / name).read_bytes())))
     assert only_refuses(used(lambda path: load(path, allow_incomplete=True)), tmp_path)
@@ -185,7 +199,9 @@ def test_fuzzed_benchmarks(tmp_path, make, data):
 def test_what_is_fuzzed_is_good_before(tmp_path, make):
     """Else damage would be refused for another reason."""
     load, _ = make(tmp_path)
-    assert len(load(tmp_path, allow_incomplete=True)["train"]) in (3, 4, 6)
+    with_pictures(tmp_path, [*NAMES, *tmp_path.rglob("*.jpg")])
+    used(lambda path: load(path, allow_incomplete=True))(tmp_path)
     for name, content in (("m.parquet", parquet(MANIFEST)), ("x.parquet", parquet(VECTORS))):
         (tmp_path / name).write_bytes(content)
-    assert len(manifest(tmp_path / "m.parquet")["train"]) == len(embeddings(tmp_path / "x.parquet")["train"]) == 6
+    used(manifest)(tmp_path / "m.parquet")
+    used(embeddings)(tmp_path / "x.parquet")
