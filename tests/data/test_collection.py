@@ -100,7 +100,7 @@ def test_a_fingerprint_changes_with_names_labels_order_and_contents(tmp_path):
     seen.append(rows.replace(groups=rows.labels).fingerprint())
     assert len(set(seen)) == len(seen)
     (tmp_path / train.name(0)).unlink()
-    with pytest.raises(ValueError, match="no such image"):
+    with pytest.raises(ValueError, match="no such file"):
         train.fingerprint()
 
 

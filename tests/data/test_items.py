@@ -67,7 +67,7 @@ def test_content_is_the_files_size_box_and_a_sample_of_its_bytes(tmp_path):
     (tmp_path / "copy.jpg").write_bytes((tmp_path / "a.jpg").read_bytes())
     assert ImageFiles(tmp_path, ["copy.jpg"]).content(0) == seen[-1]
     os.mkfifo(tmp_path / "pipe.jpg")
-    with refused("pipe.jpg: no such image"):
+    with refused("pipe.jpg: no such file"):
         ImageFiles(tmp_path, ["pipe.jpg"]).content(0)
 
 
@@ -80,6 +80,9 @@ def test_what_cannot_be_read_is_named(tmp_path):
             read_image(tmp_path / "bad.jpg")
     with refused("gone.jpg: no such file; check the path"):
         read_image(tmp_path / "gone.jpg")
+    for name in ("gone.jpg", "x" * 5000):
+        with refused(f"{name}: no such file; check the path"):
+            ImageFiles(tmp_path, [name]).content(0)
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):

@@ -86,8 +86,7 @@ class ImageFiles:
     def content(self, position: int) -> bytes:
         """The file's size, the box, and the bytes at its begin, middle and end."""
         path = self.root / self.paths[position]
-        if not path.is_file():
-            raise InputError(f"{path}: no such image; check the path or the manifest")
+        check_file(path)
         with path.open("rb", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
             content = f"{size} {self._box(position)} ".encode()
