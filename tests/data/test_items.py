@@ -67,7 +67,7 @@ def test_content_is_the_files_size_box_and_a_sample_of_its_bytes(tmp_path):
     (tmp_path / "copy.jpg").write_bytes((tmp_path / "a.jpg").read_bytes())
     assert ImageFiles(tmp_path, ["copy.jpg"]).content(0) == seen[-1]
     os.mkfifo(tmp_path / "pipe.jpg")
-    with refused("pipe.jpg: no such file"):
+    with refused("pipe.jpg: is no regular file"):
         ImageFiles(tmp_path, ["pipe.jpg"]).content(0)
 
 
