@@ -73,7 +73,7 @@ test-chance: install
 # each reader of files meets thousands of damaged ones, in a process that may take 8 GB of addresses (torch alone takes 4)
 FUZZ ?= 1000
 test-fuzz: install
-	ulimit -v 8000000 && OBDSD_FUZZ=$(FUZZ) nice -n 19 $(BIN)/pytest tests -k fuzzed --hypothesis-show-statistics
+	ulimit -v 8000000 && OBDSD_FUZZ=$(FUZZ) nice -n 19 $(BIN)/pytest tests/data/test_fuzzed_readers.py tests/training/test_readers.py --hypothesis-show-statistics
 
 test-study: install
 	$(BIN)/pytest study
