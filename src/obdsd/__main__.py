@@ -1,7 +1,5 @@
 """`python -m obdsd` is `obdsd`."""
 
-import sys
+from obdsd.cli import run_and_exit
 
-from obdsd.cli import main
-
-sys.exit(main())
+run_and_exit()

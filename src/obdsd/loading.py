@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -28,6 +29,8 @@ class Loader(DataLoader[Any]):
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGCHLD, before or signal.SIG_DFL)  # torch's would raise in the middle of a step
             yield from batches
+        except (ConnectionError, EOFError) as fault:  # what it had read was not handed over yet
+            raise Terminated(LOST) from fault
         except RuntimeError as fault:
             if "DataLoader worker (pid" in str(fault):
                 raise Terminated(LOST) from fault
@@ -39,13 +42,15 @@ def _heed_the_parent_alone(worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "sigtimedwait"):  # where the system tells who sends a signal
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+        threading.Thread(target=_end_with_the_parent, daemon=True).start()
 
 
-def _end_with(parent: int) -> None:
+def _end_with_the_parent() -> None:
     """End when the parent says so, or is gone."""
-    while os.getppid() == parent:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    while parent.is_alive():
         told = signal.sigtimedwait([signal.SIGTERM], 1.0)
-        if told is not None and told.si_pid == parent:
+        if told is not None and told.si_pid == parent.pid:
             break
     os._exit(0)

@@ -65,6 +65,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return MISTAKE
 
 
+def run_and_exit() -> None:
+    """The program `obdsd`. Asked to end, it ends at once: libraries may be in the middle of something, and fail if Python cleans up."""
+    code = main()
+    if code == TERMINATED:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 def _run(words: Sequence[str]) -> None:
     for word in words:
         if word.encode(errors="ignore").decode() != word:  # it could be opened, but not be written into a run's files
