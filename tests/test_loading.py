@@ -50,6 +50,23 @@ def test_a_lost_process_is_told_where_its_batch_is_asked_for():
     assert end.value.reason == f"a process that loads items was killed, perhaps for lack of memory; {remedy}"
 
 
+class Torn:
+    """An item whose process is gone before it has handed it over."""
+
+    def __reduce__(self):
+        return _reset, ()
+
+
+def _reset():
+    raise ConnectionResetError
+
+
+def test_an_item_that_was_not_handed_over_is_a_lost_process():
+    with pytest.raises(Terminated) as end:
+        list(Loader([Torn()], num_workers=1, collate_fn=list))
+    assert end.value.reason.startswith("a process that loads items was killed")
+
+
 HOLDING = """
 import sys, time
 from obdsd.loading import Loader
