@@ -65,18 +65,28 @@ def _command(words, folder, says, fault):
 
 
 class Dying(torch.nn.Module):
-    """Multi-Similarity that dies at its twentieth step, by an error or by SIGKILL, until a file says that it is mended."""
+    """Multi-Similarity that dies at its twentieth step, by an error or by SIGKILL, once another run has a checkpoint; or that is slow.
 
-    def __init__(self, mended: str, how: str = "error") -> None:
+    Until a file says that it is mended."""
+
+    def __init__(self, mended: str, how: str, after: str = "") -> None:
         super().__init__()
-        self.loss, self.mended, self.how, self.steps = multi_similarity(), Path(mended), how, count(1)
+        self.loss, self.mended, self.how, self.after, self.steps = multi_similarity(), Path(mended), how, Path(after), count(1)
 
     def forward(self, rows, labels):
-        if next(self.steps) == 20 and not self.mended.exists():
-            if self.how == "error":
-                raise ZeroDivisionError("nobody expected this")
-            os.kill(os.getpid(), SIGKILL)
+        if not self.mended.exists():
+            if self.how == "slow":
+                time.sleep(0.05)
+            elif next(self.steps) == 20:
+                self._die()
         return self.loss(rows, labels)
+
+    def _die(self):
+        while not self.after.exists():
+            time.sleep(0.01)
+        if self.how == "error":
+            raise ZeroDivisionError("nobody expected this")
+        os.kill(os.getpid(), SIGKILL)
 
 
 def run_command(words, folder, fault=None):

@@ -57,8 +57,13 @@ def test_a_comparison_goes_on_after_anything(features, tmp_path):
 def test_a_run_that_dies_is_named_and_the_same_command_goes_on(features, tmp_path, how, more, code, line):
     """It takes the others along with their state, or they go on to the end; exit code 75 would have a scheduler try for ever."""
     mended, file = tmp_path / "mended", tmp_path / "rows.yaml"
-    rows = {"long": {"preset": "ms", "epochs": 300}, "dying": {"preset": "ms", "loss": f"dying(mended={mended}, how={how})"}}
-    rows |= {"waiting": {"preset": "ms", "lr": 0.01}}
+    dying = f"dying(mended={mended}, how={how}, after=out/long/seed-0/checkpoints/last.pt)"
+    slow = {} if more else {"loss": f"dying(mended={mended}, how=slow)"}  # not finished before the other is dead
+    rows = {
+        "long": {"preset": "ms", "epochs": 300, **slow},
+        "dying": {"preset": "ms", "loss": dying},
+        "waiting": {"preset": "ms", "lr": 0.01},
+    }
     file.write_text(json.dumps(rows))
     words = f"compare {features} --rows {file} --seeds 1 --out out --jobs 2 --no-report --epochs 10 --batch-size 16 --dim 6".split()
     words += ["--evaluate-every", "0", "--device", "cpu", *more]
