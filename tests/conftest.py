@@ -23,6 +23,12 @@ hypothesis.settings.register_profile("obdsd", deadline=None, derandomize=True, m
 hypothesis.settings.load_profile("obdsd")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_the_tests(tmp_path_factory):
+    """Nothing that the tests compute goes to the user's cache, and nothing comes from it."""
+    os.environ["OBDSD_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def reference() -> dict[str, torch.Tensor]:
     """Numbers that the published code computes (see tests/oracles/README.md)."""

@@ -30,6 +30,7 @@ LIGHT = {
 BASE = {
     **LIGHT,
     "files": {"errors"},
+    "cache": {"errors", "files"},
     "loading": {"errors"},
     "terminal": set(),
     "presets": {"catalogue", "convert", "data", "errors", "options", "parts", "spec"},
@@ -37,7 +38,7 @@ BASE = {
 # cli → report → experiments → training → {objectives, models, data, evaluation} → method; every arrow passes on
 ROOMS = {"method": {"errors"}}
 for leaf in ("objectives", "models", "data", "evaluation"):
-    ROOMS[leaf] = {"method", *BASE} - {"options", "presets", "terminal"}
+    ROOMS[leaf] = {"method", *BASE} - {"cache", "options", "presets", "terminal"}
 ROOMS["training"] = {"objectives", "models", "data", "evaluation", "method", *BASE} - {"presets"}
 ROOMS["experiments"] = {"training", "presets", *ROOMS["training"]}
 ROOMS["report"] = {"experiments", *ROOMS["experiments"]}
@@ -46,6 +47,7 @@ ARROWS = {**BASE, **ROOMS, "__main__": {"cli"}, "": {"catalogue", "errors", "met
 LIBRARIES = {
     **{name: set() for name in ("", "__main__", "presets", *LIGHT)},
     "files": {"yaml"},
+    "cache": {"numpy", "filelock"},
     "loading": {"torch"},
     "terminal": {"rich"},
     "method": {"torch", "jaxtyping"},
