@@ -1,4 +1,4 @@
-"""All tests with several processes, again and again, two rounds at a time beside a busy process: make test-chance. None may fail by chance."""
+"""All tests with several processes, again and again, two rounds at a time beside a busy process: make test-chance. None may fail."""
 
 import subprocess
 import sys

@@ -62,12 +62,12 @@ RECOMMENDED = "recommended"
 
 AT_HAND = {"backbone": "tf_efficientnet_lite0", "pretrained": "offline"}  # its weights come with the installation
 WHOLE_NETWORK = {**AT_HAND, "epochs": 20, "head_init": "projection"}
-REASONS = {
-    "frozen": "the head alone learns, on features that are computed once: minutes on a CPU; --no-frozen trains the whole network",
-    "backbone": "its weights came with the installation; --backbone resnet50.tv_in1k downloads others",
-    "head_init": "the head begins as what the features know; a random one ended three points lower (docs/results.md)",
-    "loss": "without a teacher; --preset ms+obd-sd is the paper's method, obdsd presets lists all",
-    "epochs": "what did well on held-out classes; choose your own with --val-fraction 0.3 --score validation",
+REASONS: dict[tuple[str, Any], str] = {
+    ("frozen", True): "the head alone learns, on features that are computed once: minutes on a CPU; --no-frozen trains the whole network",
+    ("backbone", AT_HAND["backbone"]): "its weights came with the installation; --backbone resnet50.tv_in1k downloads others",
+    ("head_init", "projection"): "the head begins as what the features know; a random one ended three points lower (docs/results.md)",
+    ("loss", "multi-similarity"): "no teacher; --preset ms+obd-sd is the paper's method, obdsd presets lists all",
+    ("epochs", 40): "what did well on held-out classes of two data sets; choose your own with --val-fraction 0.3 --score validation",
 }
 """Why the recommended settings are what they are, and how to choose otherwise."""
 
@@ -144,25 +144,27 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
     for option in (name for name in given if name != "omega"):  # what says what holds anyway (a run's own config.yaml) is no mistake
         value = as_dict(options)[option]
         if value != as_dict(usual)[option] and (why := why_idle(options, option)):
-            idle[option] = f"{option}={value} does nothing with {why}; leave it out or change {why.partition('=')[0]}"
+            idle[option] = _idle(option, value, why)
     if omega is not None and not options.distils:
-        idle["omega"] = f"omega={omega} does nothing with teacher=none; leave it out or change teacher"
+        idle["omega"] = _idle("omega", omega, "teacher=none")
     elif omega is not None and "omega" not in TARGETS.settings(_innermost(options.targets).name):
         takers = [name for name in TARGETS.names if "omega" in TARGETS.settings(name)]
         idle["omega"] = f"omega={omega} does nothing with targets={_innermost(options.targets)}; it is a setting of {', '.join(takers)}"
     return options, idle
 
 
+def _idle(option: str, value: Any, why: str) -> str:
+    remedy = "choose preset=ms+obd-sd or another that teaches" if why == "teacher=none" else f"change {why.partition('=')[0]}"
+    return f"{option}={value} does nothing with {why}; leave it out, or {remedy}"
+
+
 def recommended(options: TrainOptions) -> list[str]:
     """Of the recommended settings those that hold, each with its reason."""
-    usual = as_dict(preset(RECOMMENDED, options.data, frozen=options.frozen))
-    own = {name: value for name, value in as_dict(options).items() if value == usual[name]}
-    return [f"{_written(name, own[name])}: {reason}" for name, reason in REASONS.items() if own.get(name) and options.init is None]
-
-
-def _written(name: str, value: Any) -> str:
-    flag = f"--{name.replace('_', '-')}"
-    return flag if value is True else f"{flag} {value}"
+    own, lines = as_dict(options), []
+    for (name, value), reason in REASONS.items():
+        if own[name] == value and not why_idle(options, name):
+            lines.append(f"--{name.replace('_', '-')}{'' if value is True else f' {value}'}: {reason}")
+    return lines
 
 
 def _of_data(kind: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -196,7 +196,9 @@ class Loop:
 
     def score_reference(self, display: TrainingDisplay) -> None:
         """What the user has before any training: once, and only where something is pretrained."""
-        wanted = self.options.reference and self.trainer.model.knows_something and self.options.score != "none"
+        options, place = self.options, self.trainer.place
+        untrained = self.trainer.collection.kind == "embeddings" or (place.epoch, place.step) == (0, 0)  # what it is taken from
+        wanted = options.reference and self.trainer.model.knows_something and options.score != "none" and untrained
         if wanted and self.ranks.once(self.folder.reference) is None:
             display.note("scoring the untrained features")
             self.folder.write("reference.json", {name: scores.as_dict() for name, scores in self.scoring.reference().items()})
@@ -224,17 +226,18 @@ def lr_factor(options: TrainOptions, epoch: int, done: float) -> float:
     return factor
 
 
-def train(options: TrainOptions, *, show: bool = True) -> RunRecord:
+def train(options: TrainOptions, *, show: bool = True, notes: Sequence[str] = ()) -> RunRecord:
     """Train by the options and leave a run folder with a model folder in it.
 
     Raises an `InputError` of one line for everything that is the user's to mend. Whatever ends it early, `resume` goes on from the last
-    checkpoint and comes to the same weights and numbers. SIGTERM and Ctrl-C let the step finish and write a checkpoint first.
+    checkpoint and comes to the same weights and numbers. SIGTERM and Ctrl-C let the step finish and write a checkpoint first. `notes` are
+    shown once the options and the data are known to be sound.
     """
     path, show = run_path(options), show and first_process()
     with Stop() as stop:
         ranks = Ranks(engine(options.device, options.precision))
         with ranks.together(), RunFolder(path, writes=ranks.rank == 0) as folder:
-            trainer, state, remarks = _prepared(options, folder, ranks, show)
+            trainer, state, remarks = _prepared(options, folder, ranks, notes if show else None)
             options = trainer.options
             loop = Loop(trainer, folder, stop)
             if state is None:
@@ -252,7 +255,9 @@ def train(options: TrainOptions, *, show: bool = True) -> RunRecord:
             return ranks.once(lambda: RunRecord.read(path))
 
 
-def _prepared(options: TrainOptions, folder: RunFolder, ranks: Ranks, show: bool) -> tuple[Trainer, dict[str, Any] | None, list[str]]:
+def _prepared(
+    options: TrainOptions, folder: RunFolder, ranks: Ranks, notes: Sequence[str] | None
+) -> tuple[Trainer, dict[str, Any] | None, list[str]]:
     """A training that all processes can begin alike, the state to go on from, and what the user should know.
 
     The folder is claimed before anything is built. The first process alone reads and writes it; the others are told."""
@@ -270,7 +275,10 @@ def _prepared(options: TrainOptions, folder: RunFolder, ranks: Ranks, show: bool
     ranks.agree({**versions(), **options.identity(), "data": None, **parts})  # paths may differ from machine to machine
     here = {"threads": torch.get_num_threads(), "processes": ranks.size}
     opened = ranks.attempt(lambda: folder.open(options, data, here) if folder.writes else None)
-    trainer = ranks.attempt(lambda: Trainer(options, collection, ranks, show=show))
+    announce = None if notes is None else lambda: print(*notes, sep="\n", end="\n" * bool(notes), file=sys.stderr, flush=True)
+    trainer = ranks.attempt(lambda: Trainer(options, collection, ranks, announce=announce))
+    if announce is not None and not options.frozen:
+        announce()
     of_models = ranks.attempt(lambda: build.check_seen(options, collection, trainer.system, trainer.begun_as))
     ranks.attempt(lambda: folder.begin(trainer.options, data, here))
     state, remarks = ranks.once(lambda: opened)  # type: ignore[misc]

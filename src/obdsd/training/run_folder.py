@@ -250,14 +250,23 @@ class RunFolder:
         """Refuse another run; tell what makes this one differ by rounding."""
         begun = self.begun_as()
         self.check_options(options)
-        if begun["data"] != data:
+        changed = [name for name in {**begun["data"], **data} if begun["data"].get(name) != data.get(name)]
+        if changed and (self.result_file.exists() or {"train", "val"} & {*changed}):
             raise InputError(f"data={options.data} changed since the run in {self.path} began; restore it, or begin a new run")
-        return [
+        if changed:
+            self._take_over(data)
+        of_test = f"{' and '.join(changed)} changed since the run began; what is there now is scored"
+        return [of_test] * bool(changed) + [
             f"the run began with {begun.get(name)} {name}, now there are {number}: from here on numbers agree within rounding only"
             + (", and dropout draws others" if name == "processes" else "")
             for name, number in here.items()
             if begun.get(name) != number
         ]
+
+    def _take_over(self, data: dict[str, Any]) -> None:
+        """What is only scored may be mended while the run is not finished. What was measured on it before no longer counts."""
+        self.write("run.json", {**self.begun_as(), "data": data})
+        (self.path / "reference.json").unlink(missing_ok=True)
 
     def check_options(self, options: TrainOptions) -> None:
         """Refuse options that would make another run than the one in this folder."""

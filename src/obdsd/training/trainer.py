@@ -16,7 +16,6 @@ from obdsd.convert import fits
 from obdsd.data import Collection
 from obdsd.errors import InputError
 from obdsd.method.teachers import TeacherBatch
-from obdsd.models import Embedder
 from obdsd.models.weights import check_kinds, state_digest
 from obdsd.options import TrainOptions, hints_of
 from obdsd.seeds import seed_of
@@ -24,7 +23,7 @@ from obdsd.terminal import bar
 from obdsd.training import build
 from obdsd.training.features import as_rows, unit_features
 from obdsd.training.gradient import backward, gradient_share, in_chunks, targets_reading
-from obdsd.training.loader import TrainingBatches
+from obdsd.training.loader import TrainingBatches, sampler_of
 from obdsd.training.ranks import Ranks, engine
 from obdsd.training.scoring import Scoring
 
@@ -52,7 +51,10 @@ class Place:
 class Trainer:
     """Data, model, system and optimiser of a training, made of its options. It reads no run's folder and writes none."""
 
-    def __init__(self, options: TrainOptions, collection: Collection, ranks: Ranks | None = None, *, show: bool = False) -> None:
+    def __init__(
+        self, options: TrainOptions, collection: Collection, ranks: Ranks | None = None, *, announce: Callable[[], None] | None = None
+    ) -> None:
+        """`announce` is called before features are computed, which may take long; without it that is done in silence."""
         self.ranks = ranks or Ranks(engine(options.device, options.precision))
         self.fabric, self.device = self.ranks.fabric, self.ranks.fabric.device
         options, _ = build.fitted(options, collection, self.ranks.size)
@@ -60,12 +62,16 @@ class Trainer:
         self.whole = model = build.model_of(options, collection)
         self.options = options = build.described(options, model)
         self.begun_as = model.trained_on
-        if options.frozen:  # from here on images are rows, and the model is its head
-            self.collection, model = self._frozen(model, collection, show), model.head_alone()
-        self.part = build.training_part(options, self.collection)
+        self.part = build.training_part(options, collection)
+        if options.frozen:
+            model = model.head_alone()
         self.model = build.with_whole_statistics(model, options.micro_batch, self.ranks.size, self.device)
-        self.batches = TrainingBatches(options, self.part, self.model, self.ranks.rank, self.ranks.size)
+        sampler = sampler_of(options, self.part, self.ranks.rank, self.ranks.size)
         self.system = build.system_of(options, self.model, self.part).to(self.device)
+        if options.frozen:  # what can be refused was refused: from here on images are rows
+            self.collection = self._frozen(announce)
+            self.part = build.training_part(options, self.collection)
+        self.batches = TrainingBatches(options, self.part, self.model, sampler)
         if options.channels_last:
             self.model.to(memory_format=torch.channels_last)
         if options.compile:
@@ -74,11 +80,16 @@ class Trainer:
         self._stateful: dict[str, Any] = {"system": self.system, "optimizer": self.optimizer, "precision": self.fabric.strategy.precision}
         self.scoring = Scoring(options, self.collection, self.model, self.ranks)
 
-    def _frozen(self, model: Embedder, collection: Collection, show: bool) -> Collection:
+    def _frozen(self, announce: Callable[[], None] | None) -> Collection:
         """The collection as the backbone's features."""
-        with bar("features", sum(map(len, collection.parts.values())), "images") if show else nullcontext(lambda count: None) as advance:
-            features = unit_features(model, collection, device=self.device, workers=self.options.workers, advance=advance)
-        return as_rows(collection, features)
+        shown = (
+            nullcontext(lambda count: None) if announce is None else bar("features", sum(map(len, self.source.parts.values())), "images")
+        )
+        if announce is not None:
+            announce()
+        with shown as advance:
+            features = unit_features(self.whole, self.source, device=self.device, workers=self.options.workers, advance=advance)
+        return as_rows(self.source, features)
 
     @property
     def progress(self) -> float:
