@@ -25,7 +25,7 @@ from obdsd.terminal import TrainingDisplay, training_display
 from obdsd.training import build
 from obdsd.training.loggers import check_logger, flat, logger_of
 from obdsd.training.ranks import Ranks, engine
-from obdsd.training.run_folder import RunFolder, RunRecord, data_record
+from obdsd.training.run_folder import RunFolder, RunRecord, as_begun, data_record
 from obdsd.training.trainer import Diverged, Place, Trainer
 
 SYSTEM = ("loss", "teacher", "targets", "system", "weight", "temperature", "ramp")
@@ -269,7 +269,7 @@ def _prepared(
         return collection, data_record(collection)
 
     collection, data = ranks.attempt(open_data)
-    options = ranks.once(lambda: folder.as_begun(options))
+    options = as_begun(options, ranks.once(folder.began_with))
     options, of_data = build.fitted(options, collection, ranks.size)
     parts = {f"data: {name}": f"{part['items']} items, fingerprint {part['fingerprint']}" for name, part in data.items()}
     ranks.agree({**versions(), **options.identity(), "data": None, **parts})  # paths may differ from machine to machine
