@@ -122,8 +122,13 @@ def _if_nobody_teaches(options: Any) -> str:
     return "teacher=none" if not options.distils else ""
 
 
-MAIN, DATA, MODEL, BATCHES = "the ones that matter", "data and labels", "model", "batches and images"
-OPTIMISER, EVALUATION, RUNNING = "optimiser", "evaluation", "machine and files"
+METHOD, LENGTH, RUN, DATA = "what is learned from", "length and speed", "the run", "data and labels"
+MODEL, BATCHES, OPTIMISER, EVALUATION, RUNNING = "model", "batches and images", "optimiser", "evaluation", "machine and files"
+FIRST = {
+    *("preset", "loss", "teacher", "epochs", "batch_size", "lr", "seed", "out", "resume"),
+    *("backbone", "pretrained", "dim", "size", "val_fraction"),
+}
+"""What `--help` shows of the options of a training; `--help-all` shows all."""
 
 
 @dataclass(frozen=True)
@@ -132,28 +137,28 @@ class TrainOptions:
 
     data: str = option(
         MISSING, "The collection: NAME:PATH (cub200, cars196, sop, inshop, folder, manifest), glyphs, or an embeddings file.",
-        MAIN, positional=True,
+        METHOD, positional=True,
     )  # fmt: skip
     preset: str = option(
-        "ms+obd-sd", "Settings by name: a loss (ms, margin, proxy-anchor, …), alone or with a method (+psd, +obd-sd, +bar, …).", MAIN
+        "ms+obd-sd", "Settings by name: a loss (ms, margin, proxy-anchor, …), alone or with a method (+psd, +obd-sd, +bar, …).", METHOD
     )
-    loss: Spec = option("multi-similarity", 'The base loss, with its settings in quotes: "margin(beta=0.6)".', MAIN)
-    teacher: Spec = option("previous-epoch", "Who teaches; previous-epoch is PSD and OBD-SD, none is the plain loss.", MAIN)
+    loss: Spec = option("multi-similarity", 'The base loss, with its settings in quotes: "margin(beta=0.6)".', METHOD)
+    teacher: Spec = option("previous-epoch", "Who teaches; previous-epoch is PSD and OBD-SD, none is the plain loss.", METHOD)
     targets: Spec = option(
-        "batch-diffusion(omega=0.3)", "What is taught; pairwise is PSD, batch-diffusion is OBD-SD.", MAIN, idle=_if_nobody_teaches
+        "batch-diffusion(omega=0.3)", "What is taught; pairwise is PSD, batch-diffusion is OBD-SD.", METHOD, idle=_if_nobody_teaches
     )
-    weight: float = option(1000.0, "Final weight of the distillation (λ).", MAIN, at_least=0, idle=_if_nobody_teaches)
-    temperature: float = option(1.0, "Temperature of the distillation (τ).", MAIN, above=0, idle=_if_nobody_teaches)
-    epochs: int = option(150, "Length of the training.", MAIN, at_least=1)
-    batch_size: int = option(112, "Items in a batch, which is also the manifold of the diffusion.", MAIN, at_least=1)
-    lr: float = option(1e-5, "Learning rate.", MAIN, above=0)
-    seed: int = option(0, "Seed of everything random; the same seed gives the same run.", MAIN, at_least=0, below=LARGEST)
-    out: str | None = option(None, "Folder of the run; default runs/DATA-PRESET-SEED.", MAIN, scope="machine")
-    resume: bool = option(False, "Go on with the run in that folder, from its last checkpoint.", MAIN, scope="command")
+    weight: float = option(1000.0, "Final weight of the distillation (λ).", METHOD, at_least=0, idle=_if_nobody_teaches)
+    temperature: float = option(1.0, "Temperature of the distillation (τ).", METHOD, above=0, idle=_if_nobody_teaches)
+    epochs: int = option(150, "Length of the training.", LENGTH, at_least=1)
+    batch_size: int = option(112, "Items in a batch, which is also the manifold of the diffusion.", LENGTH, at_least=1)
+    lr: float = option(1e-5, "Learning rate.", LENGTH, above=0)
+    seed: int = option(0, "Seed of everything random; the same seed gives the same run.", RUN, at_least=0, below=LARGEST)
+    out: str | None = option(None, "Folder of the run; default runs/DATA-PRESET-SEED.", RUN, scope="machine")
+    resume: bool = option(False, "Go on with the run in that folder, from its last checkpoint.", RUN, scope="command")
 
-    system: Spec = option("standard", "How loss and teacher are put together; s2sd adds wider heads that teach.", "method")
+    system: Spec = option("standard", "How loss and teacher are put together; s2sd adds wider heads that teach.", METHOD)
     ramp: Literal["linear", "constant"] = option(
-        "linear", "Whether the weight grows linearly with the epochs or is constant.", "method", idle=_if_nobody_teaches
+        "linear", "Whether the weight grows linearly with the epochs or is constant.", METHOD, idle=_if_nobody_teaches
     )
 
     split_seed: int = option(0, "Seed of the split by class, where the data give none.", DATA, at_least=0, below=LARGEST)

@@ -31,7 +31,7 @@ def test_a_run_is_evaluated_on_the_classes_that_it_did_not_see(trained, tmp_path
         assert json.loads((tmp_path / "scores.json").read_text())["scores"] == pytest.approx(scores)
     capsys.readouterr()
     assert cli.main(["evaluate", str(trained.folder), data, "--split-seed", "0"]) == 2
-    assert "split_seed=0 is not the 7 that model=" in capsys.readouterr().err
+    assert "--split-seed 0 is not the 7 that MODEL " in capsys.readouterr().err
 
 
 def test_a_scheduler_needs_one_command(trained, capsys):
@@ -42,7 +42,7 @@ def test_a_scheduler_needs_one_command(trained, capsys):
     assert f"{trained.folder} is finished: nothing was left to do" in again.err
     assert again.out == trained.printed
     assert cli.main([*trained.words, "--weight", "4"]) == 2
-    assert "weight=4.0 differs from" in capsys.readouterr().err
+    assert "--weight 4.0 differs from" in capsys.readouterr().err
 
 
 def test_a_runs_config_repeats_it(trained, tmp_path):
