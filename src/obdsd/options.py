@@ -140,8 +140,9 @@ class TrainOptions:
         METHOD, positional=True,
     )  # fmt: skip
     preset: str = option(
-        "ms+obd-sd", "Settings by name: a loss (ms, margin, proxy-anchor, …), alone or with a method (+psd, +obd-sd, +bar, …).", METHOD
-    )
+        "ms+obd-sd", "Settings by name: a loss (ms, margin, proxy-anchor, …), alone or with a method (+psd, +obd-sd, +bar, …).",
+        METHOD, scope="machine",
+    )  # fmt: skip
     loss: Spec = option("multi-similarity", 'The base loss, with its settings in quotes: "margin(beta=0.6)".', METHOD)
     teacher: Spec = option("previous-epoch", "Who teaches; previous-epoch is PSD and OBD-SD, none is the plain loss.", METHOD)
     targets: Spec = option(
@@ -153,7 +154,12 @@ class TrainOptions:
     batch_size: int = option(112, "Items in a batch, which is also the manifold of the diffusion.", LENGTH, at_least=1)
     lr: float = option(1e-5, "Learning rate.", LENGTH, above=0)
     seed: int = option(0, "Seed of everything random; the same seed gives the same run.", RUN, at_least=0, below=LARGEST)
-    out: str | None = option(None, "Folder of the run; default runs/DATA-PRESET-SEED.", RUN, scope="machine")
+    out: str | None = option(
+        None,
+        "Folder of the run; default runs/DATA-PRESET-SEED, with the parts' names where they are not the preset's.",
+        RUN,
+        scope="machine",
+    )
     resume: bool = option(False, "Go on with the run in that folder, from its last checkpoint.", RUN, scope="command")
 
     system: Spec = option("standard", "How loss and teacher are put together; s2sd adds wider heads that teach.", METHOD)
@@ -259,6 +265,21 @@ class TrainOptions:
         object.__setattr__(self, "ks", tuple(sorted({1, *self.ks})))
         _require(self.crop <= 1, self, "crop", "must be 1 or less; 1 keeps the whole image")
         self._check_together()
+        name = name_of_parts(self)
+        rule = f'is not what these parts are ({name}); use obdsd.presets.preset("{self.preset}", data), which fills in the parts'
+        _require(self.preset in ("", TrainOptions.preset, name), self, "preset", rule)
+        object.__setattr__(self, "preset", name)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TrainOptions:
+        """Options that have the name of a preset: as `obdsd.presets` fills them in, and as a run's config.yaml holds them."""
+        known = converted(cls, values)
+        name = known.pop("preset", "")
+        return cls(**known)._called(name)
+
+    def _called(self, name: str) -> TrainOptions:
+        object.__setattr__(self, "preset", name or self.preset)
+        return self
 
     def _check_together(self) -> None:
         """Options that do not go together."""
@@ -272,18 +293,16 @@ class TrainOptions:
         _require(self.head_init == "random" or self.head == "linear", self, "head_init", f"needs head=linear, not {self.head}")
         noisy = self.supervision == "none" and self.label_noise
         _require(not noisy, self, "label_noise", "has no labels to spoil without supervision; leave it out")
-        taught = self._has_teacher and self.preset != "" and "+" not in self.preset
-        remedy = f'from Python use obdsd.presets.preset("{self.preset}", data); with a teacher name a preset such as {self.preset}+psd'
-        _require(not taught, self, "preset", f"is the plain loss, but teacher={self.teacher} would teach; {remedy}")
         _ = self.fold
 
     @property
     def distils(self) -> bool:
         """Whether anything is taught beside the labels."""
-        return self._has_teacher or getattr(SYSTEMS.find(self.system.name), "teaches", False)
+        return self.has_teacher or getattr(SYSTEMS.find(self.system.name), "teaches", False)
 
     @property
-    def _has_teacher(self) -> bool:
+    def has_teacher(self) -> bool:
+        """Whether there is one that teaches."""
         return getattr(TEACHERS.find(self.teacher.name), "teaches", True)
 
     @property
@@ -303,8 +322,13 @@ class TrainOptions:
         return int(i), int(k)
 
     def replace(self, **changes: Any) -> TrainOptions:
-        """A copy with other values, which may be written as on the command line."""
-        return replace(self, **converted(TrainOptions, changes))
+        """A copy with other values, which may be written as on the command line. With other parts it has another name."""
+        known = converted(TrainOptions, changes)
+        name = known.pop("preset", None)
+        made = replace(self, preset="", **known)
+        if name is None and made.preset == name_of_parts(self):
+            name = self.preset
+        return made._called(name or "")
 
     def kept(self) -> dict[str, Any]:
         """What a run's config.yaml holds."""
@@ -316,6 +340,27 @@ class TrainOptions:
 
 
 _ABOUT = {each.name: each.metadata for each in fields(TrainOptions)}
+
+
+def name_of_parts(options: TrainOptions) -> str:
+    """What a training is called that is no preset's: its loss, who teaches, and what and how, where that is not the usual.
+
+    >>> name_of_parts(TrainOptions("x.npz").replace(teacher="ema")), name_of_parts(TrainOptions("x.npz").replace(teacher="none"))
+    ('ms+ema', 'ms')
+    """
+    parts = ["ms" if options.loss.name == "multi-similarity" else options.loss.name]
+    if options.has_teacher:
+        parts.append(options.teacher.name)
+    if options.distils and (targets := _names(options.targets)) != "batch-diffusion":
+        parts.append(targets)
+    if options.system.name != "standard":
+        parts.append(options.system.name)
+    return "+".join(parts)
+
+
+def _names(part: Spec) -> str:
+    """The part and those inside it: `balanced-pairwise`."""
+    return "-".join([part.name, *(_names(inner) for inner in part.positional if isinstance(inner, Spec))])
 
 
 def why_idle(options: TrainOptions, name: str) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from obdsd.catalogue import DATA, TARGETS
+from obdsd.catalogue import DATA, TARGETS, TEACHERS
 from obdsd.data import data_kind
 from obdsd.errors import InputError
-from obdsd.options import TrainOptions, as_dict, converted, part, why_idle
+from obdsd.options import TrainOptions, as_dict, name_of_parts, part, why_idle
 from obdsd.parts import suggestion
 from obdsd.spec import Spec
 
@@ -55,6 +55,8 @@ METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
 """`mean-mix` and `uniform-mix` are controls: what the walk does without its graph. The third, a flatter teacher, is
 `--targets "pairwise(scale=0.7)"`."""
 
+PARTS = ("loss", "teacher", "targets", "system")
+
 CONSTANTS: dict[str, Any] = {"omega": 0.3, "walk_temperature": 1.0, "heads_pooling": "avg+max", "feature_weight": 50.0}
 """What a data set may set for the parts of a method; the paper's for CUB-200-2011."""
 
@@ -94,7 +96,8 @@ def beyond_preset(config: Mapping[str, Any]) -> dict[str, Any]:
     """Of a run's configuration what its preset does not say, so that another preset or other data bring their own settings."""
     if not {"data", "preset"} <= config.keys():
         return dict(config)
-    usual = as_dict(preset(config["preset"], config["data"]))
+    parts = {} if _is_preset(config["preset"]) else {name: config[name] for name in PARTS if name in config}
+    usual = {**as_dict(preset(config["preset"], config["data"], **parts)), **dict.fromkeys(parts)}
     return {name: value for name, value in config.items() if name in ("data", "preset") or name not in usual or value != usual[name]}
 
 
@@ -103,14 +106,23 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
     kind, name = data_kind(str(given["data"])), str(given.get("preset", TrainOptions.preset))
     of_data = dict(getattr(DATA.find(kind), "training_defaults", {}))
     constants = {**CONSTANTS, **{key: of_data.pop(key) for key in CONSTANTS if key in of_data}}
-    settings = {**of_data, **_method_settings(name, kind, constants), "data": given["data"], "preset": name}
+    if not _is_preset(name) and given.keys() >= {*PARTS}:  # a run's own name, made of its parts
+        of_method, name = {part: given[part] for part in PARTS}, ""
+    else:
+        name = _taught(name, given)
+        of_method = _method_settings(name, kind, constants)
+    settings = {**of_data, **of_method, "data": given["data"], "preset": name}
     if given.get("head", "linear") != "linear":
         settings.pop("head_init", None)  # no other head can begin as a projection
-    wanted = {**settings, **given}
+    wanted = {**settings, **given, "preset": name}
     omega = wanted.pop("omega", None)
     if "targets" in wanted:
         wanted["targets"] = _with_omega(part("targets", wanted["targets"]), omega, constants["omega"])
-    options, usual = (TrainOptions(**converted(TrainOptions, values)) for values in (wanted, settings))
+    options, usual = (TrainOptions.from_dict(values) for values in (wanted, settings))
+    if name_of_parts(options) != name_of_parts(usual):  # no longer the preset, which has no say in what is idle now
+        gone = {option for option in of_method if option not in given and why_idle(options, option)}
+        left = {option: value for option, value in wanted.items() if option not in gone}
+        options = TrainOptions.from_dict({**{option: of_data[option] for option in gone & of_data.keys()}, **left, "preset": ""})
     idle = {}
     for option in (name for name in given if name != "omega"):  # what says what holds anyway (a run's own config.yaml) is no mistake
         value = as_dict(options)[option]
@@ -124,10 +136,21 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
     return options, idle
 
 
+def _is_preset(name: str) -> bool:
+    loss, _, method = name.partition("+")
+    return loss in LOSSES and method in METHODS
+
+
+def _taught(name: str, given: Mapping[str, Any]) -> str:
+    """The preset that is meant: a plain loss beside a teacher is OBD-SD, with that teacher."""
+    teacher = part("teacher", given.get("teacher", "none")).name
+    return f"{name}+obd-sd" if name in LOSSES and getattr(TEACHERS.find(teacher), "teaches", True) else name
+
+
 def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict[str, Any]:
     """What a preset's loss and method set for data of this kind."""
     loss, _, method = name.partition("+")
-    if loss not in LOSSES or method not in METHODS:
+    if not _is_preset(name):
         known = [*NAMES, *(f"{loss}+{method}" for loss in LOSSES for method in METHODS if method)]
         form = f"it is a loss ({', '.join(LOSSES)}), alone or with a method (+{', +'.join(filter(None, METHODS))})"
         raise InputError(f"preset={name!r} is not known; {suggestion(name, known, form)}")
