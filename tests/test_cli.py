@@ -8,6 +8,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+import yaml
 
 import obdsd
 from obdsd import cli
@@ -15,6 +16,8 @@ from obdsd.catalogue import LOSSES
 from obdsd.cli import evaluate, info, parser
 from obdsd.errors import InputError, Terminated
 from obdsd.options import TrainOptions
+from obdsd.presets import LOSSES as PRESET_LOSSES
+from obdsd.presets import METHODS, SENTENCES
 
 SOURCE = Path(obdsd.__file__).parents[1]
 
@@ -119,6 +122,21 @@ def test_parts_of_all_kinds_and_of_one(capsys):
     assert [("batch-diffusion: " in text) for text in (every, losses)] == [True, False]
 
 
+def test_presets_are_listed_with_a_sentence_each(capsys):
+    text = printed(capsys, "presets")
+    assert [*SENTENCES] == [*PRESET_LOSSES, *filter(None, METHODS)]
+    for name, sentence in SENTENCES.items():
+        assert re.search(rf"^  {re.escape(name if name in PRESET_LOSSES else '+' + name)} +{re.escape(sentence)}$", text, re.MULTILINE)
+        assert re.fullmatch(r"[A-Z].*\.", sentence)
+
+
+def test_the_settings_of_a_preset_on_given_data(capsys):
+    found = yaml.safe_load(printed(capsys, "presets", "ms+bar", "cars196:x"))
+    parts = {"loss": "multi-similarity", "teacher": "born-again", "targets": "pairwise", "system": "standard"}
+    assert found == {"preset": "ms+bar", **parts, "weight": 50.0, "ramp": "constant"}
+    assert yaml.safe_load(printed(capsys, "presets", "ms", "x.npz"))["backbone"] == "features"
+
+
 COMMANDS = ", ".join(cli.COMMANDS)
 SWITCHED = ("x.npz --clusters false", "--clusters No x.npz", "x.npz --clusters=maybe", "a b --clusters maybe", "a b --clusters true")
 MISTAKES = [
@@ -135,6 +153,7 @@ MISTAKES = [
     ("info --format", "--format needs a value: --format table|json"),
     ("info extra", "'extra' is one word too many: obdsd info [options]; the name of an option begins with --"),
     ("info --debug=yes", "--debug takes no value; --debug turns it on"),
+    ("presets mss", "PRESET 'mss' is not known; did you mean ms?"),
     ("parts losss", "KIND losss is not known; did you mean loss?"),
     ("data chek glyphs", "ACTION chek must be one of check; did you mean check?"),
     ("data check glyphs --split-seed 1.5", "--split-seed 1.5 must be a whole number"),

@@ -55,6 +55,35 @@ METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
 """`mean-mix` and `uniform-mix` are controls: what the walk does without its graph. The third, a flatter teacher, is
 `--targets "pairwise(scale=0.7)"`."""
 
+SENTENCES = {
+    "ms": "Multi-Similarity, the loss of most of the paper's tables.",
+    "margin": "Margin loss with distance-weighted sampling.",
+    "r-margin": "Regularised Margin: one triplet in five pushes a true positive away.",
+    "proxy-anchor": "Proxy-Anchor: every class has a proxy that is learned; fast at many classes.",
+    "proxy-nca": "Proxy-NCA: every item is drawn to its class's proxy.",
+    "soft-triple": "SoftTriple: several proxies a class.",
+    "nt-xent": "Without labels: two views of an image are alike (SimCLR's loss).",
+    "psd": "The model of the epoch before teaches its cosines (progressive self-distillation).",
+    "psd-balanced": "PSD whose targets draw to every item alike; not the paper's.",
+    "psd-constant": "PSD with the full weight from the first epoch on, the paper's ablation.",
+    "obd-sd": "PSD whose cosines are refined by a walk on the batch's graph: the paper's method.",
+    "obd-sd-softmax": "OBD-SD with the walk of the published code.",
+    "anchor": "The pretrained features teach, so that training does not lose them; not the paper's.",
+    "mean-mix": "A control for OBD-SD: the mean row mixed in, no graph.",
+    "uniform-mix": "A control for OBD-SD: a uniform row mixed in, no graph.",
+    "bar": "A first training with the plain loss teaches a second (born again).",
+    "bar+obdp": "Born again, with the walk on the batch's graph.",
+    "s2sd-dsd": "A wider head teaches the one that is kept (S2SD, dual).",
+    "s2sd-msd": "Several wider heads teach (S2SD, multi-scale).",
+    "s2sd-msdf": "Several wider heads and the features teach (S2SD, multi-scale with features).",
+    "s2sd-dsd+obdp": "One wider head, with the walk on the batch's graph.",
+    "s2sd-msd+obdp": "Several wider heads, with the walk on the batch's graph.",
+    "s2sd-msdf+obdp": "Several wider heads and the features, with the walk on the batch's graph.",
+    "global": "PSD with a walk on the graph of the whole training set, once an epoch.",
+    "proxy-diffusion": "PSD with a walk over the batch and the proxies; needs a loss with proxies.",
+}
+"""What `obdsd presets` says of each loss and each method."""
+
 PARTS = ("loss", "teacher", "targets", "system")
 
 CONSTANTS: dict[str, Any] = {"omega": 0.3, "walk_temperature": 1.0, "heads_pooling": "avg+max", "feature_weight": 50.0}
