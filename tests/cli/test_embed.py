@@ -82,16 +82,16 @@ def test_an_unreadable_image_is_one_line_from_any_process(refused, tmp_path, wor
 
 
 REFUSED = [
-    (["--out", "x.csv"], "out='x.csv' must end in .parquet or .npz; rename it"),
-    ([], "out must be given: obdsd embed MODEL DATA --out TEXT [options]"),
+    (["--out", "x.csv"], "--out 'x.csv' must end in .parquet or .npz; rename it"),
+    ([], "--out must be given: obdsd embed MODEL DATA --out TEXT [options]"),
     (["--out", "list.csv/x.npz"], "list.csv/x.npz: cannot be written ("),
     (["--out", "tiny/folder.npz"], "tiny/folder.npz: cannot be written (it is a folder); choose another place"),
-    (["--out", "."], "out='.' must end in"),
-    (["--out", "x.npz", "--batch-size", "0"], "batch_size=0 must be 1 or more"),
-    (["--out", "x.npz", "--workers", "-1"], "workers=-1 must be 0 or more"),
-    (["--out", "x.npz", "--split-seed", "-1"], "split_seed=-1 must be from 0 to less than 2147483647"),
+    (["--out", "."], "--out '.' must end in"),
+    (["--out", "x.npz", "--batch-size", "0"], "--batch-size 0 must be 1 or more"),
+    (["--out", "x.npz", "--workers", "-1"], "--workers -1 must be 0 or more"),
+    (["--out", "x.npz", "--split-seed", "-1"], "--split-seed -1 must be from 0 to less than 2147483647"),
     (["--out", "x.npz", "--part", "test"], "list.csv: there is no part 'test'; it has train, query, gallery"),
-    (["--out", "x.npz", "--device", "cuad"], "device='cuad' cannot be used ("),
+    (["--out", "x.npz", "--device", "cuad"], "--device 'cuad' cannot be used ("),
 ]
 
 

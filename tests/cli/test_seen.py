@@ -60,7 +60,7 @@ def written(trained, rows, tmp_path):
 def test_items_that_trained_the_model_are_refused_under_any_name(refused, obdsd, trained, written, tmp_path):
     model = shutil.copytree(trained.folder / "model", tmp_path / "published")
     file = written("train")
-    line = f"model={model}: was trained on 72 of the 72 items of test, such as 'row "
+    line = f"MODEL {model}: was trained on 72 of the 72 items of test, such as 'row "
     for command in (["evaluate", model, file], ["embed", model, file, "--out", tmp_path / "z.npz"]):
         told = refused(*command)
         assert told.startswith(line)

@@ -111,7 +111,7 @@ def _check_comparable(rows: Mapping[str, TrainOptions]) -> None:
         for field in SAME:
             if getattr(options, field) != getattr(first, field):
                 raise InputError(f"rows {baseline} and {name} differ in {field}; they would be scored on different classes, make it equal")
-    named = {name: {**options.identity(), "preset": ""} for name, options in rows.items()}
+    named = {name: options.identity() for name, options in rows.items()}
     for (one, settings), (other, others_settings) in itertools.combinations(named.items(), 2):
         if settings == others_settings:
             raise InputError(f"rows {one} and {other} have the same settings; there is nothing to compare")

@@ -24,7 +24,7 @@ from obdsd.errors import FinishedError, InputError
 from obdsd.evaluation.scores import PerClass
 from obdsd.files import append_line, check_format, read_lines, read_mapping, replacing, to_yaml, write_json
 from obdsd.models import Embedder
-from obdsd.options import ARCHITECTURE, TrainOptions, converted, hints_of
+from obdsd.options import ARCHITECTURE, TrainOptions, hints_of
 from obdsd.processes import versions
 from obdsd.training.checkpoints import Checkpoints
 
@@ -230,7 +230,7 @@ class RunFolder:
         """How the run in this folder was begun."""
         config = read_mapping(self.path / "config.yaml")
         try:
-            return TrainOptions(**converted(TrainOptions, config))
+            return TrainOptions.from_dict(config)
         except (InputError, TypeError) as fault:
             raise InputError(f"{self.path / 'config.yaml'}: {fault}") from fault
 
