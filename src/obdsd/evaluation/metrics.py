@@ -36,10 +36,8 @@ class Space:
     @cached_property
     def clusters(self) -> NDArray[np.int64]:
         """The cluster of each row by k-means, with as many clusters as classes."""
-        self.progress("clustering", 0, 1)
-        found = clustering.kmeans(self.rows, len(np.unique(self.labels)), self.seed, self.restarts)
-        self.progress("clustering", 1, 1)
-        return found
+        tell = partial(self.progress, "clustering")
+        return clustering.kmeans(self.rows, len(np.unique(self.labels)), self.seed, self.restarts, tell)
 
     @cached_property
     def density(self) -> Density:

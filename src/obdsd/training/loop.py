@@ -21,7 +21,7 @@ from obdsd.models.weights import fit
 from obdsd.options import TrainOptions, as_dict
 from obdsd.processes import first_process, versions
 from obdsd.stopping import Stop
-from obdsd.terminal import TrainingDisplay, training_display
+from obdsd.terminal import TrainingDisplay, Watch, stages, training_display
 from obdsd.training import build
 from obdsd.training.loggers import check_logger, flat, logger_of
 from obdsd.training.ranks import Ranks, engine
@@ -73,7 +73,7 @@ class Loop:
             place.items += len(labels) * self.ranks.size
             place.step += 1
             place.epoch_seconds, since = place.epoch_seconds + time.perf_counter() - since, time.perf_counter()
-            display.step(len(labels) * self.ranks.size, losses)
+            display.step(place.epoch, place.step, place.items / max(place.epoch_seconds, 1e-9), losses)
             self._save_if_due()
         if not all(bool(torch.isfinite(weight).all()) for weight in trainer.model.parameters()):
             raise InputError(f"epoch {place.epoch}: the model's weights are not finite; the checkpoint before is kept, try a smaller lr")
@@ -213,25 +213,30 @@ def lr_factor(options: TrainOptions, epoch: int, done: float) -> float:
     return factor
 
 
-def train(options: TrainOptions, *, show: bool = True) -> RunRecord:
-    """Train by the options and leave a run folder with a model folder in it.
+def train(options: TrainOptions, *, show: bool | Watch = True) -> RunRecord:
+    """Train by the options and leave a run folder with a model folder in it. Progress is shown, or told to whoever watches.
 
     Raises an `InputError` of one line for everything that is the user's to mend. Whatever ends it early, `resume` goes on from the last
     checkpoint and comes to the same weights and numbers. SIGTERM and Ctrl-C let the step finish and write a checkpoint first.
     """
-    path, show = run_path(options), show and first_process()
+    path, show = run_path(options), show if first_process() else False
     with Stop() as stop:
         ranks = Ranks(engine(options.device, options.precision))
         with ranks.together(), RunFolder(path, writes=ranks.rank == 0) as folder:
-            trainer, state, remarks = _prepared(options, folder, ranks)
-            loop = Loop(trainer, folder, stop)
-            if state is None:
-                trainer.begin(partial(_train_first, options, path, trainer, show))
-            else:
-                ranks.attempt(lambda: loop.restore(state))
+            with stages(show) as tell:
+                tell("reading the data", 0, 1)
+                trainer, state, remarks = _prepared(options, folder, ranks)
+                tell("reading the data", 1, 1)
+                trainer.scoring.progress = tell
+                loop = Loop(trainer, folder, stop)
+                if state is None:
+                    trainer.begin(partial(_train_first, options, path, trainer, show))
+                else:
+                    ranks.attempt(lambda: loop.restore(state))
             if ranks.size > 1:
                 ranks.agree({"the epoch": trainer.place.epoch, "the step": trainer.place.step, "the weights' digest": trainer.digest()})
             with training_display(show, options.epochs, len(trainer.batches), trainer.place.epoch) as display:
+                trainer.scoring.progress = display.stage
                 for remark in remarks:
                     display.note(remark)
                 loop.score_reference(display)
@@ -263,7 +268,7 @@ def _prepared(options: TrainOptions, folder: RunFolder, ranks: Ranks) -> tuple[T
     return trainer, state, [*remarks, *of_teachers]
 
 
-def _train_first(options: TrainOptions, path: Path, trainer: Trainer, show: bool) -> nn.Module:
+def _train_first(options: TrainOptions, path: Path, trainer: Trainer, show: bool | Watch) -> nn.Module:
     """The plain loss to its end, in a run of its own inside the run that it will teach; if it is finished, it is not repeated.
 
     Its time counts as this training's too.
@@ -272,7 +277,7 @@ def _train_first(options: TrainOptions, path: Path, trainer: Trainer, show: bool
     if ranks.once((first / "result.json").exists):
         record = ranks.once(lambda: RunRecord.read(first))
     else:
-        if show:
+        if show is True:
             print(f"first, the plain loss is trained in {first}; its model will teach", file=sys.stderr, flush=True)
         plain = {"teacher": "none", "preset": options.preset.partition("+")[0], "reference": False}
         record = train(options.replace(**plain, out=str(first), resume=ranks.once((first / "config.yaml").exists)), show=show)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -16,6 +18,7 @@ from obdsd.data.transforms import evaluation_transform
 from obdsd.errors import InputError
 from obdsd.evaluation import Points, Scores, evaluate
 from obdsd.evaluation.embedding import embed
+from obdsd.evaluation.metrics import Progress
 from obdsd.evaluation.scores import geometry
 from obdsd.models import Embedder
 from obdsd.options import TrainOptions
@@ -29,6 +32,7 @@ class Scoring:
         self.options, self.collection, self.model, self.ranks = options, collection, model, ranks
         self._known: dict[int, NDArray[np.float32]] = {}
         self._scored = "val" if options.score == "validation" else "test"
+        self.progress: Progress = lambda stage, done, total: None
 
     def forget(self) -> None:
         """The model changes: what it made of the parts no longer holds."""
@@ -56,15 +60,17 @@ class Scoring:
         """Density and spectral decay of the training set by its true labels, as in the paper."""
         part = self.collection["train"]
         rows = self._rows(part)
-        return self.ranks.once(lambda: geometry(rows, part.labels))
+        with self._stage("geometry of the training set"):
+            return self.ranks.once(lambda: geometry(rows, part.labels))
 
     def reference(self) -> Mapping[str, Scores]:
         """The scored classes by the features that training starts from, and by their PCA to the embeddings' length."""
         points, train = self._points(self._scored, self._features), self._features(self.collection["train"])
         scores = {"frozen features": self._scores(*points)}
         if self.model.dim < min(train.shape):
-            centre = train.mean(axis=0)
-            directions = _main_directions(train - centre, self.model.dim)
+            with self._stage("PCA of the training set"):
+                centre = train.mean(axis=0)
+                directions = _main_directions(train - centre, self.model.dim)
             projected = [each._replace(embeddings=(each.embeddings - centre) @ directions) for each in points]
             scores["their PCA"] = self._scores(*projected)
         return scores
@@ -74,7 +80,8 @@ class Scoring:
         rows, dim = self._features(self.collection["train"]), self.model.dim
         if dim > rows.shape[1]:
             raise InputError(f"dim={dim} is more than the {rows.shape[1]} features that head_init=projection keeps; ask for fewer")
-        return self.ranks.once(lambda: np.ascontiguousarray(_main_directions(rows, dim).T))
+        with self._stage("projection of the training set"):
+            return self.ranks.once(lambda: np.ascontiguousarray(_main_directions(rows, dim).T))
 
     def _points(self, part: str, rows_of: Callable[[Part], NDArray[np.float32]] | None = None) -> list[Points]:
         """What is searched and, if that is another part, what searches it: as the model embeds them, or with other rows."""
@@ -85,7 +92,8 @@ class Scoring:
         most = len(gallery.labels) - (query is None)
         depths = [k for k in self.options.ks if k <= most]  # held-out classes may be few; test classes were checked before
         rows, labels, groups = gallery
-        return self.ranks.once(lambda: evaluate(rows, labels, depths, query=query, groups=groups, clusters=clusters, details=details))
+        how: dict[str, Any] = {"query": query, "groups": groups, "clusters": clusters, "details": details, "progress": self.progress}
+        return self.ranks.once(lambda: evaluate(rows, labels, depths, **how))
 
     def _rows(self, part: Part) -> NDArray[np.float32]:
         if id(part) not in self._known:
@@ -99,11 +107,31 @@ class Scoring:
 
     def rows_of(self, model: nn.Module, part: Part) -> NDArray[np.float32]:
         """Unit rows of a part by a model, its items as at a test; each rank embeds its share."""
+        stage = f"embedding {next((name for name, each in self.collection.parts.items() if each is part), 'train')} items"
         preprocessing = self.model.preprocessing
         if preprocessing is not None:
             part = part.replace(transform=evaluation_transform(preprocessing))
         workers, device = loader_workers(self.options.workers, part), self.ranks.fabric.device
-        return self.ranks.embedded(part, lambda share: embed(model, share, batch_size=256, workers=workers, device=device))
+
+        def embedded(share: Part) -> NDArray[np.float32]:
+            done = 0
+
+            def advance(count: int) -> None:
+                nonlocal done
+                done += count
+                self.progress(stage, done, len(share))
+
+            advance(0)
+            return embed(model, share, batch_size=256, workers=workers, device=device, advance=advance)
+
+        return self.ranks.embedded(part, embedded)
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        """Something that cannot be counted."""
+        self.progress(name, 0, 1)
+        yield
+        self.progress(name, 1, 1)
 
 
 def _main_directions(rows: NDArray[np.float32], count: int) -> NDArray[np.float32]:
