@@ -12,7 +12,7 @@ help:
 	@echo "make test    build the environment if there is none, then lint, type-check and test"
 	@echo "make test-fast    the inner loop: what changes most often, in about a minute"
 	@echo "make test-breaks  break the code on purpose, one place after the other, and see that a test fails each time"
-	@echo "make test-chance  all tests with several processes 50 times (ROUNDS=N) beside a busy process; none may fail"
+	@echo "make test-chance  all tests with several processes 50 times (ROUNDS=N), two at a time beside a busy process; none may fail"
 	@echo "make test-faults  kill trainings and other commands 20 times each, fill the disk, take memory; compare their end with one left alone"
 	@echo "make test-fuzz    feed every reader of files thousands of damaged ones, with bounded memory"
 	@echo "make test-package  build sdist and wheel, install the wheel into fresh environments and use it"

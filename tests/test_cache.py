@@ -11,7 +11,6 @@ import pytest
 from obdsd import cache
 from obdsd.cache import cached
 
-
 with io.BytesIO() as file:
     np.save(file, np.arange(3))
     ARRAY = file.getvalue()  # no archive

@@ -75,7 +75,7 @@ def test_help_of_a_training_begins_with_what_matters(capsys):
     first, second, *_ = re.findall(r"^([a-z][\w ]+):$", text.partition("positional arguments:")[2], re.MULTILINE)
     assert (first, second) == ("the ones that matter", "method")
     flags = re.findall(r"^  --([\w-]+)", text.partition(f"{first}:")[2].partition(f"{second}:")[0], re.MULTILINE)
-    matter = "preset loss teacher targets omega weight temperature epochs batch-size lr seed out resume"
+    matter = "preset loss teacher targets omega weight temperature epochs frozen batch-size lr seed out resume"
     assert flags == matter.split()
     assert "The shell needs the quotes" in " ".join(text.split())
     assert "--flip, --no-flip" in text

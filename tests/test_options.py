@@ -24,7 +24,7 @@ def made(**changes):
 def test_defaults_are_the_papers_for_cub():
     """Beside what tests/test_presets.py holds of all methods and benchmarks."""
     options = TrainOptions("cub200:x")
-    expected = {"temperature": 1.0, "batch_size": 112, "per_class": 2, "optimizer": "adam", "lr": 1e-5, "weight_decay": 4e-4}
+    expected = {"temperature": 1.0, "batch_size": None, "per_class": 2, "optimizer": "adam", "lr": 1e-5, "weight_decay": 4e-4}
     expected |= {"schedule": "constant", "backbone": "resnet50.tv_in1k", "head": "linear", "dim": None}
     assert {name: as_dict(options)[name] for name in expected} == expected
 
@@ -138,6 +138,9 @@ IDLE = [  # what makes some options do nothing, and values of those options
     ({"teacher": "none", "preset": "ms"}, "teacher=none", {"targets": "pairwise", "weight": 3.0, "temperature": 3.0, "ramp": "constant"}),
     ({"backbone": "features"}, "backbone=features", {"pretrained": "imagenet", "pooling": "avg+max", "batchnorm": "train", "size": 64}),
     ({"backbone": "features"}, "backbone=features", {"crop": 0.5, "flip": False, "channels_last": True}),
+    ({"frozen": True}, "frozen=True", {"batchnorm": "train", "crop": 0.5, "flip": False, "channels_last": True}),
+    ({"init": "run"}, "init=run", {"backbone": "tiny-conv", "pretrained": "none", "pooling": "avg+max", "size": 64, "head": "none"}),
+    ({"init": "run"}, "init=run", {"hidden": 3, "head_init": "projection", "dim": 3}),
     ({"supervision": "none"}, "supervision=none", {"replacement": True}),
     ({"head": "none"}, "head=none", {"head_lr": 0.1}),
     ({"optimizer": "adam"}, "optimizer=adam", {"momentum": 0.5}),

@@ -6,7 +6,7 @@ from obdsd import InputError
 from obdsd.catalogue import DATA, TARGETS, register
 from obdsd.data import training_defaults
 from obdsd.options import as_dict
-from obdsd.presets import LOSSES, METHODS, NAMES, preset, resolve, resolve_with_idle
+from obdsd.presets import LOSSES, METHODS, NAMES, preset, recommended, resolve, resolve_with_idle
 from tests.refusing import refused
 
 SOURCES = {kind: f"{kind}:x" for kind in DATA.names if kind not in ("glyphs", "embeddings")} | {"embeddings": "x.npz", "glyphs": "glyphs"}
@@ -21,7 +21,7 @@ ALL = [loss + (f"+{method}" if method else "") for loss in LOSSES for method in 
 def test_every_preset_resolves_on_all_data(data, names):
     for name in names:
         options = preset(name, data)
-        loss, _, method = name.partition("+")
+        loss, _, method = name.replace("recommended", "ms").partition("+")
         assert (options.preset, str(options.loss), options.distils) == (name, LOSSES[loss]["loss"], bool(method))
         TARGETS.build(options.targets)  # what the part itself would refuse
         if name in NAMES:
@@ -29,8 +29,8 @@ def test_every_preset_resolves_on_all_data(data, names):
 
 
 def test_listed_presets():
-    assert NAMES[:8] == ["ms", "margin", "r-margin", "proxy-anchor", "proxy-nca", "soft-triple", "nt-xent", "ms+psd"]
-    assert len(NAMES) == len({*NAMES}) == len(LOSSES) + len(METHODS) - 1
+    assert NAMES[:9] == ["recommended", "ms", "margin", "r-margin", "proxy-anchor", "proxy-nca", "soft-triple", "nt-xent", "ms+psd"]
+    assert len(NAMES) == len({*NAMES}) == len(LOSSES) + len(METHODS)
     assert "proxy-anchor+proxy-diffusion" in NAMES  # proxies are needed
 
 
@@ -127,9 +127,9 @@ def test_omega_is_short_for_a_setting_of_the_targets(changes, targets):
 
 REFUSED = [
     ("ms+psd", {"omega": 0.5}, "omega=0.5 does nothing with targets=pairwise; it is a setting of batch-diffusion, global-diffusion, "),
-    ("ms", {"omega": 0.5}, "omega=0.5 does nothing with teacher=none; leave it out or change teacher"),
-    ("ms", {"targets": "pairwise"}, "targets=pairwise does nothing with teacher=none; leave it out or change teacher"),
-    ("ms+psd", {"momentum": 0.5}, "momentum=0.5 does nothing with optimizer=adam; leave it out or change optimizer"),
+    ("ms", {"omega": 0.5}, "omega=0.5 does nothing with teacher=none; leave it out, or choose preset=ms+obd-sd or another that teaches"),
+    ("ms", {"targets": "pairwise"}, "targets=pairwise does nothing with teacher=none; leave it out, or choose preset=ms+obd-sd"),
+    ("ms+psd", {"momentum": 0.5}, "momentum=0.5 does nothing with optimizer=adam; leave it out, or change optimizer"),
     ("ms+psd", {"targets": "balanced"}, "targets=balanced needs targets; write balanced(targets=…)"),
     ("ms+psd", {"targets": "batch-diffusion(0.3, softmax, 1, 2)"}, "has more values than batch-diffusion has settings (omega, form,"),
     ("ms+psd", {"epoch": 3}, "epoch=3 is no option here; did you mean epochs?"),
@@ -157,8 +157,51 @@ def test_all_that_is_idle_is_told_at_once_and_in_order():
         resolve({"data": "folder:x", "preset": "ms", "momentum": 0.5, "weight": 3.0})
 
 
-def test_without_a_preset_it_is_the_papers():
-    assert resolve({"data": "cub200:x"}) == preset("ms+obd-sd", "cub200:x")
+HEAD = {"epochs": 40, "lr": 1e-4, "head_init": "projection"}
+OFFLINE = {"backbone": "tf_efficientnet_lite0", "pretrained": "offline"}
+NETWORK = {**OFFLINE, "frozen": False, "epochs": 20, "head_init": "projection", "lr": 1e-5}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"data": "folder:x"}, {**HEAD, **OFFLINE, "frozen": True}),
+        ({"data": "cub200:x"}, {**HEAD, **OFFLINE, "frozen": True}),
+        ({"data": "folder:x", "frozen": False}, NETWORK),
+        ({"data": "folder:x", "frozen": "false", "backbone": "resnet50"}, {**NETWORK, "backbone": "resnet50", "pretrained": None}),
+        ({"data": "x.npz"}, {**HEAD, "frozen": False, "backbone": "features", "pretrained": None}),
+        ({"data": "glyphs"}, {"epochs": 20, "frozen": False, "backbone": "tiny-conv", "head_init": "random", "lr": 1e-3}),
+    ],
+)
+def test_without_a_preset_it_is_what_we_advise(given, expected):
+    options = resolve(given)
+    assert {name: getattr(options, name) for name in expected} == expected
+    assert (options.preset, str(options.loss), str(options.teacher), options.batch_size) == (
+        "recommended",
+        "multi-similarity",
+        "none",
+        None,
+    )
+
+
+def test_a_preset_by_its_name_stays_the_papers_and_frozen_has_settings_of_its_own():
+    paper, frozen = preset("ms+obd-sd", "folder:x"), preset("ms+obd-sd", "folder:x", frozen=True)
+    assert (paper.backbone, paper.epochs, paper.weight, paper.frozen) == ("resnet50.tv_in1k", 150, 1000.0, False)
+    rows = preset("ms+obd-sd", "x.npz")
+    same = {name: value for name, value in as_dict(rows).items() if name not in ("data", "backbone", "pretrained", "frozen")}
+    assert {name: as_dict(frozen)[name] for name in same} == same
+    assert (frozen.backbone, frozen.pretrained) == ("tf_efficientnet_lite0", "offline")
+
+
+def test_what_was_recommended_is_told_with_its_reason():
+    lines = recommended(resolve({"data": "folder:x"}))
+    assert [line.partition(":")[0] for line in lines] == [
+        "--frozen", "--backbone tf_efficientnet_lite0", "--head-init projection", "--loss multi-similarity", "--epochs 40",
+    ]  # fmt: skip
+    assert all(" --" in line.partition(":")[2] or "docs/" in line for line in lines)  # how to choose otherwise, or why not to
+    others = recommended(resolve({"data": "folder:x", "frozen": False, "backbone": "resnet50", "loss": "margin"}))
+    assert [line.partition(":")[0] for line in others] == ["--head-init projection"]
+    assert "--head-init projection" not in " ".join(recommended(resolve({"data": "x.npz", "init": "run"})))
 
 
 def test_a_data_set_from_outside_sets_options_and_constants_of_methods(monkeypatch):

@@ -114,6 +114,20 @@ def _if_features(options: Any) -> str:
     return "backbone=features" if options.backbone == "features" else ""
 
 
+def _if_begun(options: Any) -> str:
+    return f"init={options.init}" if options.init is not None else ""
+
+
+def _if_given(options: Any) -> str:
+    """Of what a model is made, where it is there already."""
+    return _if_features(options) or _if_begun(options)
+
+
+def _if_fixed(options: Any) -> str:
+    """Of how images are varied and a backbone learns, where neither happens."""
+    return _if_features(options) or ("frozen=True" if options.frozen else "")
+
+
 def _if_no_head(options: Any) -> str:
     return "head=none" if options.head == "none" else ""
 
@@ -121,6 +135,9 @@ def _if_no_head(options: Any) -> str:
 def _if_nobody_teaches(options: Any) -> str:
     return "teacher=none" if not options.distils else ""
 
+
+ARCHITECTURE = ("backbone", "pooling", "head", "hidden", "dim", "size", "batchnorm")
+"""Options that say what a model is made of; with `init` they follow from the model that is there."""
 
 MAIN, DATA, MODEL, BATCHES = "the ones that matter", "data and labels", "model", "batches and images"
 OPTIMISER, EVALUATION, RUNNING = "optimiser", "evaluation", "machine and files"
@@ -145,7 +162,11 @@ class TrainOptions:
     weight: float = option(1000.0, "Final weight of the distillation (λ).", MAIN, at_least=0, idle=_if_nobody_teaches)
     temperature: float = option(1.0, "Temperature of the distillation (τ).", MAIN, above=0, idle=_if_nobody_teaches)
     epochs: int = option(150, "Length of the training.", MAIN, at_least=1)
-    batch_size: int = option(112, "Items in a batch, which is also the manifold of the diffusion.", MAIN, at_least=1)
+    frozen: bool = option(False, "Train the head alone, on features that the backbone computes once; seconds instead of hours.", MAIN)
+    batch_size: int | None = option(
+        None, "Items in a batch, which is also the manifold of the diffusion; default 112, fewer where the classes do not fill it.",
+        MAIN, at_least=1,
+    )  # fmt: skip
     lr: float = option(1e-5, "Learning rate.", MAIN, above=0)
     seed: int = option(0, "Seed of everything random; the same seed gives the same run.", MAIN, at_least=0, below=LARGEST)
     out: str | None = option(None, "Folder of the run; default runs/DATA-PRESET-SEED.", MAIN, scope="machine")
@@ -157,7 +178,7 @@ class TrainOptions:
     )
 
     split_seed: int = option(0, "Seed of the split by class, where the data give none.", DATA, at_least=0, below=LARGEST)
-    test_fraction: float = option(0.5, "Share of the classes that are test classes where the data give no split.", DATA)
+    test_fraction: float = option(0.5, "Share of the classes that are test classes where the data give no split; 0 trains on all.", DATA)
     allow_incomplete: bool = option(False, "Accept a benchmark with missing classes or files.", DATA)
     supervision: Literal["labels", "none"] = option(
         "labels", "What makes two images alike: one label (labels), or being two views of one image (none).", DATA
@@ -167,30 +188,35 @@ class TrainOptions:
     backbone: str = option(
         "resnet50.tv_in1k",
         "A name of timm (with the tag of its weights, as .tv_in1k), bn-inception, tiny-conv, or features for embeddings.",
-        MODEL,
-    )
+        MODEL, idle=_if_begun,
+    )  # fmt: skip
     pretrained: str | None = option(
-        None, "Weights to begin with: imagenet (downloaded), offline (in a pip package), none, or a file.", MODEL, idle=_if_features
+        None, "Weights to begin with: imagenet (downloaded), offline (in a pip package), none, or a file.", MODEL, idle=_if_given
     )
-    pooling: Literal["avg", "avg+max", "token"] = option("avg", "How local features become one row.", MODEL, idle=_if_features)
-    head: Literal["linear", "two-layer", "none"] = option("linear", "The layers on the pooled features.", MODEL)
-    hidden: int | None = option(None, "Width of a two-layer head between its layers; default that of the features.", MODEL, at_least=1)
+    init: str | None = option(None, "A run or a model folder to begin with: its backbone and its head are trained on.", MODEL)
+    pooling: Literal["avg", "avg+max", "token"] = option("avg", "How local features become one row.", MODEL, idle=_if_given)
+    head: Literal["linear", "two-layer", "none"] = option("linear", "The layers on the pooled features.", MODEL, idle=_if_begun)
+    hidden: int | None = option(
+        None, "Width of a two-layer head between its layers; default that of the features.", MODEL, at_least=1, idle=_if_begun
+    )
     head_init: Literal["random", "projection"] = option(
-        "random", "Whether a linear head begins at random or as the projection that keeps most of the features.", MODEL
+        "random", "Whether a linear head begins at random or as the projection that keeps most of the features.", MODEL, idle=_if_begun
     )
-    dim: int | None = option(None, "Length of the embeddings; default 128, or that of the features without a head.", MODEL, at_least=1)
+    dim: int | None = option(
+        None, "Length of the embeddings; default 128, or that of the features without a head.", MODEL, at_least=1, idle=_if_begun
+    )
     batchnorm: Literal["frozen", "train"] | None = option(
-        None, "Whether BatchNorm keeps its statistics; default frozen with pretrained weights, else train.", MODEL, idle=_if_features
+        None, "Whether BatchNorm keeps its statistics; default frozen with pretrained weights, else train.", MODEL, idle=_if_fixed
     )
-    size: int | None = option(None, "Side of the images, if not the backbone's own.", MODEL, at_least=1, idle=_if_features)
+    size: int | None = option(None, "Side of the images, if not the backbone's own.", MODEL, at_least=1, idle=_if_given)
 
     per_class: int = option(2, "Items of a class in a batch; views of an image without supervision.", BATCHES)
     epoch_batches: int = option(0, "Batches in an epoch, to try something out; 0 takes as many as the data fill.", BATCHES, at_least=0)
     replacement: bool = option(
         False, "Draw classes and items with replacement, as the published code does.", BATCHES, idle=_unless("supervision", "labels")
     )
-    crop: float = option(0.08, "The smallest share of an image that a random crop keeps; 1 keeps all.", BATCHES, above=0, idle=_if_features)
-    flip: bool = option(True, "Mirror images at random.", BATCHES, idle=_if_features)
+    crop: float = option(0.08, "The smallest share of an image that a random crop keeps; 1 keeps all.", BATCHES, above=0, idle=_if_fixed)
+    flip: bool = option(True, "Mirror images at random.", BATCHES, idle=_if_fixed)
 
     optimizer: Literal["adam", "adamw", "sgd"] = option("adam", "The optimiser.", OPTIMISER)
     head_lr: float | None = option(None, "Learning rate of the head, if another.", OPTIMISER, above=0, idle=_if_no_head)
@@ -218,9 +244,10 @@ class TrainOptions:
         0, "Evaluations without improvement on held-out classes after which training stops; 0 never stops early.", EVALUATION, at_least=0
     )
     select: Literal["last", "best"] = option("last", "Which epoch's model is kept: the last, or the best on held-out classes.", EVALUATION)
-    score: Literal["test", "validation"] = option(
-        "test", "What the finished model is scored on; validation leaves the test classes unread, for a search of settings.", EVALUATION
-    )
+    score: Literal["test", "validation", "none"] = option(
+        "test", "What the finished model is scored on; validation leaves the test classes unread, for a search of settings; none scores "
+        "nothing, as with --test-fraction 0.", EVALUATION
+    )  # fmt: skip
     ks: tuple[int, ...] = option((1, 2, 4, 8), "Depths of Recall@K, as 1,2,4,8.", EVALUATION, at_least=1)
     reference: bool = option(True, "Also score the untrained features and their PCA, where there is something pretrained.", EVALUATION)
 
@@ -230,7 +257,7 @@ class TrainOptions:
         RUNNING, at_least=0, scope="machine",
     )  # fmt: skip
     precision: Literal["32", "bf16", "16"] = option("32", "Precision of the model's forward pass.", RUNNING)
-    channels_last: bool = option(False, "Store images with channels last, which is faster on some devices.", RUNNING, idle=_if_features)
+    channels_last: bool = option(False, "Store images with channels last, which is faster on some devices.", RUNNING, idle=_if_fixed)
     compile: bool = option(False, "Compile the model with torch.compile.", RUNNING)
     checkpoint_minutes: float = option(
         10.0, "Minutes between checkpoints inside an epoch; 0 writes them at its end only.", RUNNING, at_least=0, scope="machine"
@@ -259,12 +286,16 @@ class TrainOptions:
         """Options that do not go together."""
         _require((self.schedule == "steps") == bool(self.lr_steps), self, "lr_steps", f"and schedule={self.schedule} must go together")
         _require(not (self.val_fraction and self.val_fold), self, "val_fold", "and val_fraction are two ways; give one")
-        reads = self.score == "validation" and self.test_every
-        _require(not reads, self, "test_every", "reads the test classes, score=validation does not; leave one of them out")
+        reads = self.score != "test" and self.test_every
+        _require(not reads, self, "test_every", f"reads the test classes, score={self.score} does not; leave one of them out")
         chooses = self.select == "best" or self.patience > 0
         _require(not chooses or 1 <= self.evaluate_every <= self.epochs, self, "evaluate_every", "leaves nothing to choose from; try 1")
         _require(not (self.head == "none" and self.head_only_epochs), self, "head_only_epochs", "needs a head; use head=linear")
-        _require(self.head_init == "random" or self.head == "linear", self, "head_init", f"needs head=linear, not {self.head}")
+        projects = self.head_init == "projection" and self.init is None
+        _require(not projects or self.head == "linear", self, "head_init", f"needs head=linear, not {self.head}")
+        _require(not (self.frozen and self.backbone == "features"), self, "frozen", "is for images, embeddings are features; leave it out")
+        views = self.frozen and self.supervision == "none"
+        _require(not views, self, "supervision", "needs views of an image, frozen features have none; leave one of them out")
         noisy = self.supervision == "none" and self.label_noise
         _require(not noisy, self, "label_noise", "has no labels to spoil without supervision; leave it out")
         taught = self._has_teacher and self.preset != "" and "+" not in self.preset

@@ -1,6 +1,7 @@
 """Settings by name: the paper's, for its benchmarks, and what fits data of other kinds. Imports no torch.
 
-A preset is a loss (`ms`), or a loss and a method (`ms+obd-sd`). A data set brings settings of its own (`training_defaults` of its loader).
+A preset is a loss (`ms`), or a loss and a method (`ms+obd-sd`), or `recommended`, the default.
+A data set brings settings of its own (`training_defaults` of its loader).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from obdsd.catalogue import DATA, TARGETS
+from obdsd.convert import convert
 from obdsd.data import data_kind
 from obdsd.errors import InputError
 from obdsd.options import TrainOptions, as_dict, converted, part, why_idle
@@ -55,6 +57,20 @@ METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
 """`mean-mix` and `uniform-mix` are controls: what the walk does without its graph. The third, a flatter teacher, is
 `--targets "pairwise(scale=0.7)"`."""
 
+RECOMMENDED = "recommended"
+"""The default: what our own measurements advise for the data at hand (docs/results.md), and not the paper's settings."""
+
+AT_HAND = {"backbone": "tf_efficientnet_lite0", "pretrained": "offline"}  # its weights come with the installation
+WHOLE_NETWORK = {**AT_HAND, "epochs": 20, "head_init": "projection"}
+REASONS: dict[tuple[str, Any], str] = {
+    ("frozen", True): "the head alone learns, on features that are computed once: minutes on a CPU; --no-frozen trains the whole network",
+    ("backbone", AT_HAND["backbone"]): "its weights came with the installation; --backbone resnet50.tv_in1k downloads others",
+    ("head_init", "projection"): "the head begins as what the features know; a random one ended three points lower (docs/results.md)",
+    ("loss", "multi-similarity"): "no teacher; --preset ms+obd-sd is the paper's method, obdsd presets lists all",
+    ("epochs", 40): "what did well on held-out classes of two data sets; choose your own with --val-fraction 0.3 --score validation",
+}
+"""Why the recommended settings are what they are, and how to choose otherwise."""
+
 CONSTANTS: dict[str, Any] = {"omega": 0.3, "walk_temperature": 1.0, "heads_pooling": "avg+max", "feature_weight": 50.0}
 """What a data set may set for the parts of a method; the paper's for CUB-200-2011."""
 
@@ -67,7 +83,12 @@ METHODS_ON_DATA: dict[tuple[str, str], dict[str, Any]] = {  # where a method's o
 """By the beginning of the method's name and the kind of the data; for embeddings, what does well on held-out classes of
 two data sets (docs/results.md)."""
 
-NAMES = [*LOSSES, *(f"ms+{method}" for method in METHODS if method and method != "proxy-diffusion"), "proxy-anchor+proxy-diffusion"]
+NAMES = [
+    RECOMMENDED,
+    *LOSSES,
+    *(f"ms+{method}" for method in METHODS if method and method != "proxy-diffusion"),
+    "proxy-anchor+proxy-diffusion",
+]
 """The presets that are listed; any other loss goes with any method too."""
 
 
@@ -100,12 +121,20 @@ def beyond_preset(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str, str]]:
     """All options, and what was given but does nothing beside the others, with the reason."""
-    kind, name = data_kind(str(given["data"])), str(given.get("preset", TrainOptions.preset))
-    of_data = dict(getattr(DATA.find(kind), "training_defaults", {}))
+    kind, name = data_kind(str(given["data"])), str(given.get("preset", RECOMMENDED))
+    of_data = _of_data(kind)
+    images = "backbone" not in of_data  # other data bring a model of their own
+    frozen = convert("frozen", bool, given.get("frozen", images and name == RECOMMENDED))
+    if frozen:
+        kind, of_data = "embeddings", {**of_data, **_of_data("embeddings"), **AT_HAND, "frozen": True}
+    elif images and name == RECOMMENDED:
+        of_data |= WHOLE_NETWORK
     constants = {**CONSTANTS, **{key: of_data.pop(key) for key in CONSTANTS if key in of_data}}
     settings = {**of_data, **_method_settings(name, kind, constants), "data": given["data"], "preset": name}
     if given.get("head", "linear") != "linear":
         settings.pop("head_init", None)  # no other head can begin as a projection
+    if "backbone" in given and given["backbone"] != settings.get("backbone"):
+        settings.pop("pretrained", None)  # weights of another one
     wanted = {**settings, **given}
     omega = wanted.pop("omega", None)
     if "targets" in wanted:
@@ -115,18 +144,36 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
     for option in (name for name in given if name != "omega"):  # what says what holds anyway (a run's own config.yaml) is no mistake
         value = as_dict(options)[option]
         if value != as_dict(usual)[option] and (why := why_idle(options, option)):
-            idle[option] = f"{option}={value} does nothing with {why}; leave it out or change {why.partition('=')[0]}"
+            idle[option] = _idle(option, value, why)
     if omega is not None and not options.distils:
-        idle["omega"] = f"omega={omega} does nothing with teacher=none; leave it out or change teacher"
+        idle["omega"] = _idle("omega", omega, "teacher=none")
     elif omega is not None and "omega" not in TARGETS.settings(_innermost(options.targets).name):
         takers = [name for name in TARGETS.names if "omega" in TARGETS.settings(name)]
         idle["omega"] = f"omega={omega} does nothing with targets={_innermost(options.targets)}; it is a setting of {', '.join(takers)}"
     return options, idle
 
 
+def _idle(option: str, value: Any, why: str) -> str:
+    remedy = "choose preset=ms+obd-sd or another that teaches" if why == "teacher=none" else f"change {why.partition('=')[0]}"
+    return f"{option}={value} does nothing with {why}; leave it out, or {remedy}"
+
+
+def recommended(options: TrainOptions) -> list[str]:
+    """Of the recommended settings those that hold, each with its reason."""
+    own, lines = as_dict(options), []
+    for (name, value), reason in REASONS.items():
+        if own[name] == value and not why_idle(options, name):
+            lines.append(f"--{name.replace('_', '-')}{'' if value is True else f' {value}'}: {reason}")
+    return lines
+
+
+def _of_data(kind: str) -> dict[str, Any]:
+    return dict(getattr(DATA.find(kind), "training_defaults", {}))
+
+
 def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict[str, Any]:
     """What a preset's loss and method set for data of this kind."""
-    loss, _, method = name.partition("+")
+    loss, _, method = ("ms" if name == RECOMMENDED else name).partition("+")
     if loss not in LOSSES or method not in METHODS:
         known = [*NAMES, *(f"{loss}+{method}" for loss in LOSSES for method in METHODS if method)]
         form = f"it is a loss ({', '.join(LOSSES)}), alone or with a method (+{', +'.join(filter(None, METHODS))})"

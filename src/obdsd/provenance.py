@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from obdsd.errors import InputError
@@ -37,6 +37,14 @@ class TrainedOn:
         texts = all(isinstance(each, Mapping) and all(isinstance(text, str) for text in (*each, *each.values())) for each in maps)
         if not (numbers and texts and isinstance(self.data, str)):
             raise InputError(f"trained_on={reprlib.repr(vars(self))} must hold a split and digests; save the model again")
+
+    def after(self, before: TrainedOn) -> TrainedOn:
+        """The same training of a model that had been trained before: it has seen what both have seen."""
+
+        def both(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+            return {name: " ".join(dict.fromkeys(f"{one.get(name, '')} {other.get(name, '')}".split())) for name in {**one, **other}}
+
+        return replace(self, classes=both(self.classes, before.classes), items=both(self.items, before.items))
 
     @classmethod
     def read(cls, record: Any) -> TrainedOn | None:

@@ -77,7 +77,7 @@ class Trained(NamedTuple):
 def trained(rows, tmp_path_factory):
     """On classes that are split otherwise than usual."""
     folder = tmp_path_factory.mktemp("trained") / "run"
-    words = ["train", rows, "--out", str(folder), "--resume", "--seed", "3", "--weight", "3", *SMALL]
+    words = ["train", rows, "--preset", "ms+obd-sd", "--out", str(folder), "--resume", "--seed", "3", "--weight", "3", *SMALL]
     words += ["--split-seed", "7", "--test-fraction", "0.4"]
     with redirect_stdout(io.StringIO()) as printed, redirect_stderr(io.StringIO()) as progress:
         assert cli.main(words) == 0

@@ -28,17 +28,35 @@ def test_the_options_of_the_issue(config_of):
 def test_default_preset_config_flag(config_of, tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("omega: 0.11\nweight: 5\n")
-    assert config_of("train", "cub200:x")["weight"] == 1000.0
-    assert config_of("train", "cars196:x")["targets"] == "batch-diffusion(omega=0.99)"
-    found = config_of("train", "cars196:x", "--weight", "7", "--config", file)
+    paper = ("--preset", "ms+obd-sd")
+    assert config_of("train", "cub200:x")["preset"] == "recommended"
+    assert config_of("train", "cub200:x", *paper)["weight"] == 1000.0
+    assert config_of("train", "cars196:x", *paper)["targets"] == "batch-diffusion(omega=0.99)"
+    found = config_of("train", "cars196:x", *paper, "--weight", "7", "--config", file)
     assert (found["targets"], found["weight"], found["epochs"]) == ("batch-diffusion(omega=0.11)", 7.0, 150)
-    found = config_of("train", "cars196:x", "--config", file, "--omega", "0.5")
+    found = config_of("train", "cars196:x", *paper, "--config", file, "--omega", "0.5")
     assert (found["targets"], found["weight"]) == ("batch-diffusion(omega=0.5)", 5.0)
 
 
 COMMANDS = [
-    ["train", "x.npz", "--weight", "3", "--ks", "1,5"],
-    ["train", "cars196:x", "--loss", "margin(beta=0.6)", "--omega", "0.2", "--schedule", "steps", "--lr-steps", "3,4", "--val-fold", "0/3"],
+    ["train", "x.npz", "--preset", "ms+psd", "--weight", "3", "--ks", "1,5"],
+    ["train", "folder:x", "--size", "96", "--test-fraction", "0"],
+    [
+        "train",
+        "cars196:x",
+        "--preset",
+        "ms+obd-sd",
+        "--loss",
+        "margin(beta=0.6)",
+        "--omega",
+        "0.2",
+        "--schedule",
+        "steps",
+        "--lr-steps",
+        "3,4",
+        "--val-fold",
+        "0/3",
+    ],
     ["train", "glyphs", "--preset", "nt-xent+s2sd-msdf", "--head", "two-layer", "--no-flip", "--out", "somewhere"],
     ["compare", "x.npz", "--presets", "ms,ms+psd", "--epochs", "3", "--weight", "5", "--omega", "0.2", "--ks", "1,2", "--no-report"],
 ]

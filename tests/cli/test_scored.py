@@ -28,7 +28,7 @@ def test_query_and_gallery_count_more_than_test_for_every_command(obdsd, tmp_pat
     split = ["test", "query", "gallery"] * 10
     file = write(tmp_path / "x.npz", split, np.array([*"abcdef" * 5, *np.repeat([*"ABCDE"], 6)]))
     y, q, g = np.load(file)["y"][30:], np.array(split) == "query", np.array(split) == "gallery"
-    assert obdsd("train", file, "--out", tmp_path / "run", *SMALL)[0] == 0
+    assert obdsd("train", file, "--preset", "ms+obd-sd", "--out", tmp_path / "run", *SMALL)[0] == 0
     record = RunRecord.read(tmp_path / "run")
     with torch.no_grad():
         z = Embedder.load(tmp_path / "run/model")(torch.from_numpy(X[30:])).numpy()

@@ -24,6 +24,7 @@ WRITES = {  # beside the data and a finished run
     "compare": f"compare rows.npz --presets ms,ms+psd --seeds 1 --out made {SMALL}",
     "report": "report run --out made.html --device cpu",
     "embed": "embed run rows.npz --out made.parquet --device cpu",
+    "join": "join tiny-conv:none head --out made",
     "evaluate": "evaluate run rows.npz --out made.json --per-class --device cpu",
     "reproduce": "reproduce lambda --scale small --data rows.npz --only lambda-100 --seeds 1 --out made",
 }

@@ -137,7 +137,7 @@ BAD = [
     (lambda: made(splits=["train"] * 9 + ["trian"] * 9), "zoo: split='trian' is unknown; use one of train, val, test"),
     (lambda: made(splits=["test"] * 18), "zoo: there is no part 'train'; it has test"),
     (lambda: made(test_fraction=0.9), "zoo: test_fraction=0.9 of 6 classes leaves fewer than 2 to train on"),
-    (lambda: made(test_fraction=0), "zoo: test_fraction=0 of 6 classes"),
+    (lambda: made(test_fraction=-0.1), "zoo: test_fraction=-0.1 of 6 classes"),
     (lambda: made().hold_out(fold=(3, 3)), r"fold=\(3, 3\) must be \(i, k\) with 0 <= i < k"),
     (lambda: made().hold_out(fold=(0, 9)), r"fold=\(0, 9\) must be"),
     (lambda: made().hold_out(fraction=0.99), "fraction=0.99 must leave classes on both sides, of 3; try 0.2"),

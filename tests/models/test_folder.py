@@ -90,7 +90,7 @@ def saved(tmp_path_factory):
 
 GONE = object()
 BAD = {
-    "format": (3, r"model.json: is a model of another version of obdsd \(format 3, not 2\); update obdsd"),
+    "format": (4, r"model.json: is a model of another version of obdsd \(format 4, not 3\); update obdsd"),
     "batchnorm": (["frozen"], r"batchnorm=\['frozen'\] is no choice"),
     "dim": ("4", "dim='4' must be a whole number"),
     "size": (True, "size=True must be a whole number"),
@@ -125,6 +125,7 @@ def changed(record: dict, field: str, value: object) -> dict:
 
 def load_with(folder, tmp_path, text: str | bytes) -> Embedder:
     """The saved model with another model.json."""
+    tmp_path.mkdir(exist_ok=True)
     (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     (tmp_path / "model.json").write_bytes(text if isinstance(text, bytes) else text.encode())
     return Embedder.load(tmp_path)
@@ -133,8 +134,10 @@ def load_with(folder, tmp_path, text: str | bytes) -> Embedder:
 def test_what_a_model_was_trained_on_stays_with_it_older_folders_say_nothing(saved, tmp_path):
     folder, record = saved
     assert Embedder.load(folder).trained_on == Embedder.load(folder).headless().trained_on == TRAINED_ON
-    older = changed(changed(record, "trained_on", GONE), "format", 1)
-    assert load_with(folder, tmp_path, json.dumps(older)).trained_on is None
+    second = changed(changed(record, "unit_features", GONE), "format", 2)
+    assert load_with(folder, tmp_path / "2", json.dumps(second)).trained_on == TRAINED_ON
+    first = changed(changed(second, "trained_on", GONE), "format", 1)
+    assert load_with(folder, tmp_path / "1", json.dumps(first)).trained_on is None
 
 
 @pytest.mark.parametrize(("field", "value", "message"), [(field, *rest) for field, rest in BAD.items()], ids=BAD.keys())

@@ -65,7 +65,7 @@ def _command(words, folder, says, fault):
 
 
 class Dying(torch.nn.Module):
-    """Multi-Similarity that dies at its twentieth step, by an error or by SIGKILL, once another run has a checkpoint; or that is slow.
+    """Multi-Similarity that dies at its twentieth step, by an error or by SIGKILL, once another run has an epoch; or that is slow.
 
     Until a file says that it is mended."""
 

@@ -57,7 +57,7 @@ def test_a_comparison_goes_on_after_anything(features, tmp_path):
 def test_a_run_that_dies_is_named_and_the_same_command_goes_on(features, tmp_path, how, more, code, line):
     """It takes the others along with their state, or they go on to the end; exit code 75 would have a scheduler try for ever."""
     mended, file = tmp_path / "mended", tmp_path / "rows.yaml"
-    dying = f"dying(mended={mended}, how={how}, after=out/long/seed-0/checkpoints/last.pt)"
+    dying = f"dying(mended={mended}, how={how}, after=out/long/seed-0/metrics.jsonl)"
     slow = {} if more else {"loss": f"dying(mended={mended}, how=slow)"}  # not finished before the other is dead
     rows = {
         "long": {"preset": "ms", "epochs": 300, **slow},

@@ -21,7 +21,7 @@ from obdsd.parts import suggestion
 from obdsd.processes import first_here, first_process, processes, rank
 from obdsd.stopping import Stop
 
-COMMANDS = ("train", "compare", "report", "evaluate", "embed", "verify", "data", "reproduce", "parts", "info")
+COMMANDS = ("train", "compare", "report", "evaluate", "embed", "join", "verify", "data", "reproduce", "parts", "info")
 DONE, MISTAKE, TERMINATED, INTERRUPTED = 0, 2, Terminated.CODE, 130
 HELP = """usage: obdsd COMMAND [options]
 

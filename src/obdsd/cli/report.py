@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from obdsd.cli.embed import check_suffix
-from obdsd.errors import InputError, MissingExtra, Terminated, explain_missing
+from obdsd.errors import InputError, MissingExtra, Terminated, explain_missing, printable
 from obdsd.files import check_place, replacing
 from obdsd.options import LARGEST, option
 
@@ -78,5 +78,5 @@ def write_at_the_end(folder: Path, device: str) -> None:
     except (KeyboardInterrupt, Terminated):
         print(f"{folder} is complete but for its report: obdsd report {folder} --out {folder / NAME} makes it", file=sys.stderr)
         raise
-    except InputError as fault:
-        raise InputError(f"{folder} is complete, but its report could not be made: {fault}") from fault
+    except InputError as fault:  # what was finished stays finished
+        print(f"obdsd: {folder} is complete, but its report could not be made: {printable(str(fault))}", file=sys.stderr)

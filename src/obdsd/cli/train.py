@@ -1,4 +1,7 @@
-"""Train an embedding: obdsd train DATA --preset ms+obd-sd.
+"""Train an embedding: obdsd train DATA.
+
+Without --preset you get what our own measurements advise for your data; what was chosen is printed, with the reason. --preset ms+obd-sd is
+the paper's method with the paper's settings.
 
 DATA is a benchmark (cub200:PATH), a folder of class folders (folder:PATH), a list (manifest:FILE), an embeddings file, or glyphs.
 
@@ -18,7 +21,7 @@ from obdsd.processes import first_process
 if TYPE_CHECKING:
     from obdsd.training import RunRecord
 
-EPILOG = "Defaults are the paper's for CUB-200-2011. The preset and the data change some: --print-config shows what counts."
+EPILOG = "Defaults are the paper's for CUB-200-2011. The preset and the data change many: --print-config shows what counts."
 configuration = Options.kept
 
 
@@ -30,17 +33,19 @@ def make(given: dict[str, object]) -> Options:
 
 def run(options: Options) -> None:
     from obdsd.cli.report import write_at_the_end
+    from obdsd.presets import RECOMMENDED, recommended
     from obdsd.training import RunRecord, train
     from obdsd.training.loop import run_path
 
     folder = run_path(options)
+    notes = ["recommended for these data:", *(f"  {line}" for line in recommended(options))] if options.preset == RECOMMENDED else []
     try:
-        record = train(options)
+        record = train(options, notes=notes)
     except FinishedError:
-        if not first_process():
-            return
-        print(f"{folder} is finished: nothing was left to do", file=sys.stderr)
-        record = RunRecord.read(folder)
+        if first_process():
+            print(f"{folder} is finished: nothing was left to do", file=sys.stderr)
+            print(_summary(RunRecord.read(folder)))
+        return
     except (KeyboardInterrupt, Terminated):
         if (folder / "config.yaml").exists() and first_process():
             print(f"stopped; {folder} keeps everything so far: the same command with --resume goes on from there", file=sys.stderr)
@@ -48,7 +53,7 @@ def run(options: Options) -> None:
     if not first_process():
         return
     print(_summary(record))
-    if options.report:
+    if options.report and record.scores:
         write_at_the_end(folder, options.device)
 
 
@@ -56,7 +61,9 @@ def _summary(record: RunRecord) -> str:
     """What the training came to, beside what was there before it."""
     from obdsd.evaluation.metrics import score_line
 
-    options = record.options
+    options, kept = record.options, [f"model: {record.folder / 'model'}", f"scores: {record.folder / 'result.json'}"]
+    if not record.scores:
+        return f"epoch {record.epoch + 1} of {options.epochs}; nothing was scored\n{kept[0]}"
     lines = [f"{options.score} classes, {record.chosen_by} (epoch {record.epoch + 1} of {options.epochs}):"]
     lines.append(f"  trained: {score_line(record.scores)}")
     lines += [f"  {name}, untrained: {score_line(scores)}" for name, scores in record.reference.items()]
@@ -67,4 +74,4 @@ def _summary(record: RunRecord) -> str:
         if options.head != "none" and options.head_init == "random":
             advice = "begin with --head linear --head-init projection"
         lines.append(f"  Recall@1 is {100 * lost:.1f} points below what was there untrained: {advice}")
-    return "\n".join([*lines, f"model: {record.folder / 'model'}", f"scores: {record.folder / 'result.json'}"])
+    return "\n".join([*lines, *kept])

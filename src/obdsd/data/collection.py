@@ -209,6 +209,8 @@ def some(names: Sequence[str], most: int = 5) -> str:
 
 
 def _split_by_class(name: str, labels: Sequence[str], seed: int, test_fraction: float) -> list[str]:
+    if test_fraction == 0:
+        return ["train"] * len(labels)
     names, numbers = numbered(labels)
     classes = len(names)
     tested = round(test_fraction * classes) if 0 < test_fraction < 1 else 0

@@ -41,6 +41,7 @@ class Embedder(nn.Module):
             file. Default: imagenet, or none for the two that have no such weights, `tiny-conv` and `features`.
         features: Length of the rows that are given to the backbone `features`.
         size: Side of the images, if not the backbone's own.
+        unit_features: Whether pooled features are brought to unit length before the head, as those of a file of embeddings are.
         seed: For all that is initialised at random; torch's global generator is left alone.
 
     >>> embedder = Embedder("features", features=512, dim=64)
@@ -66,6 +67,7 @@ class Embedder(nn.Module):
         pretrained: str | Path | None = None,
         features: int | None = None,
         size: int | None = None,
+        unit_features: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -80,6 +82,7 @@ class Embedder(nn.Module):
             hidden=hidden,
             dim=128 if dim is None and head != "none" else dim,
             batchnorm=batchnorm or ("train" if pretrained == "none" else "frozen"),
+            unit_features=unit_features,
         )
         if (backbone == FEATURES and pretrained != "none") or (backbone == TINY_CONV and pretrained == "imagenet"):
             refuse("pretrained", pretrained, f"weights do not exist for {backbone}", "use none")
@@ -113,9 +116,7 @@ class Embedder(nn.Module):
 
     def embed(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b d"]:
         """Unit rows of pooled features; normalised in float32 whatever the model's precision."""
-        rows = self.head(features)
-        with without_autocast(rows):
-            return nn.functional.normalize(in_full(rows), dim=1)
+        return _unit(self.head(_unit(features) if self.architecture.unit_features else features))
 
     def forward(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b d"]:
         return self.embed(self.pool(self.feature_map(x)))
@@ -128,9 +129,31 @@ class Embedder(nn.Module):
     def headless(self) -> Embedder:
         """A copy that gives the pooled features themselves, as unit rows."""
         bare = copy.deepcopy(self)
-        bare.architecture = replace(self.architecture, head="none", hidden=None, dim=None)
+        bare.architecture = replace(self.architecture, head="none", hidden=None, dim=None, unit_features=False)
         bare.head, bare.dim = nn.Identity(), self.feature_dim
         return bare
+
+    def head_alone(self) -> Embedder:
+        """The head itself, not a copy, as an embedder of the unit features that the backbone gives it. What it learns, this one knows."""
+        own = self.architecture
+        alone = Embedder(FEATURES, features=self.feature_dim, dim=own.dim, head=own.head, hidden=own.hidden)
+        alone.head = self.head
+        return alone
+
+    def joined(self, head: Embedder) -> Embedder:
+        """One model for images: this backbone, and a head that was trained on its unit features (a file that `obdsd embed` wrote)."""
+        rows = head.architecture
+        if rows.backbone != FEATURES:
+            refuse("head", rows.backbone, "is a model for images, not a head", "give a model that was trained on embeddings")
+        if self.architecture.head != "none" or self.preprocessing is None:
+            refuse("backbone", self.architecture.backbone, "must give its pooled features as they are", "use BACKBONE:WEIGHTS")
+        if self.feature_dim != rows.features:
+            lengths = f"gives {self.feature_dim} features, the head takes {rows.features}"
+            refuse("backbone", self.architecture.backbone, lengths, "use the backbone that the head's embeddings were made by")
+        whole = copy.deepcopy(self)
+        whole.architecture = replace(self.architecture, head=rows.head, hidden=rows.hidden, dim=rows.dim, unit_features=True)
+        whole.head, whole.dim, whole.trained_on = copy.deepcopy(head.head), head.dim, head.trained_on
+        return whole
 
     def train(self, mode: bool = True) -> Embedder:
         super().train(mode)
@@ -169,6 +192,11 @@ class Embedder(nn.Module):
             fits = x.ndim == 4 and x.shape[1] == 3
             require(fits, "x.shape", shape, "must be (batch, 3, height, width)", "pass a batch of colour images")
         require(x.is_floating_point(), "x.dtype", x.dtype, "must be floating point", "apply the embedder's preprocessing first")
+
+
+def _unit(rows: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
+    with without_autocast(rows):
+        return nn.functional.normalize(in_full(rows), dim=1)
 
 
 def _make_head(kind: Head, features: int, hidden: int, dim: int) -> nn.Module:

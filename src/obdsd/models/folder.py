@@ -22,7 +22,9 @@ from obdsd.models.weights import read_tensors
 from obdsd.preprocessing import LARGEST_IMAGE, Preprocessing, check_choice, check_length
 from obdsd.provenance import TrainedOn
 
-FORMAT = 2  # 1 did not say what a model was trained on, and is still read
+FORMAT = 3
+EARLIER: dict[int, dict[str, Any]] = {1: {"trained_on": None, "unit_features": False}, 2: {"unit_features": False}}
+"""Formats that are still read, with what they did not say."""
 LONGEST_ROW = 65536  # a typing error must not allocate a terabyte
 Head = Literal["linear", "two-layer", "none"]
 BatchNorm = Literal["frozen", "train"]
@@ -40,6 +42,7 @@ class Architecture:
     hidden: int | None
     dim: int | None
     batchnorm: BatchNorm
+    unit_features: bool
 
     def __post_init__(self) -> None:
         require(isinstance(self.backbone, str), "backbone", reprlib.repr(self.backbone), "must be a string", "give its name")
@@ -49,6 +52,8 @@ class Architecture:
         for field, most in (("features", LONGEST_ROW), ("size", LARGEST_IMAGE), ("hidden", LONGEST_ROW), ("dim", LONGEST_ROW)):
             if getattr(self, field) is not None:
                 check_length(field, getattr(self, field), most)
+        is_bool = isinstance(self.unit_features, bool)
+        require(is_bool, "unit_features", reprlib.repr(self.unit_features), "must be true or false", "save the model again")
         no_head = self.head == "none"
         require(no_head == (self.dim is None), "dim", self.dim, f"does not go with head={self.head}", "give a dim with a head, else None")
         fits = self.hidden is None or self.head == "two-layer"
@@ -89,8 +94,8 @@ def read(folder: Path) -> tuple[Description, dict[str, Tensor]]:
     except (ValueError, RecursionError) as damage:
         raise InputError(f"{path}: is not JSON ({' '.join(str(damage).split())}); save the model again") from damage
     if isinstance(record, dict):
-        if record.get("format") == 1:  # it did not say what it was trained on
-            record = {**record, "format": FORMAT, "trained_on": None}
+        if isinstance(record.get("format"), int) and record["format"] in EARLIER:
+            record = {**record, **EARLIER[record["format"]], "format": FORMAT}
         check_format(path, "model", record, FORMAT, "save the model again")
     try:
         model = _checked(record)

@@ -18,10 +18,12 @@ from obdsd.data.check import check_scorable, check_unseen, scored_parts
 from obdsd.data.noise import flip_labels
 from obdsd.errors import InputError
 from obdsd.method.distillation import SelfDistillation
-from obdsd.models import FEATURES, Embedder
+from obdsd.models import FEATURES, Embedder, open_model
 from obdsd.objectives import System
-from obdsd.options import TrainOptions
+from obdsd.options import ARCHITECTURE, TrainOptions
 from obdsd.provenance import TrainedOn, short_digest
+
+BATCH = 112  # items, as in the paper
 
 
 def collection_of(options: TrainOptions) -> Collection:
@@ -37,16 +39,41 @@ def collection_of(options: TrainOptions) -> Collection:
         raise InputError(f"{name}={getattr(options, name)} needs held-out classes; add val_fraction=0.2")
     if "val" in collection.parts:  # of few held-out classes fewer are searched for than `ks` says
         check_scorable(options.data, collection.parts, "val")
-    if options.score == "test":
+    if options.score == "test" and not nothing_to_score(options, collection):
         scored = check_scorable(options.data, collection.parts, "test", options.ks)
         collection = replace(collection, parts={**collection.parts, **scored})
     return collection
 
 
-def provenance_of(options: TrainOptions, collection: Collection, data: Mapping[str, Any]) -> TrainedOn:
-    """What the trained model is told to remember; `data` is the data record."""
+def nothing_to_score(options: TrainOptions, collection: Collection) -> bool:
+    """Whether everything is to be trained on."""
+    return options.score == "none" or (options.test_fraction == 0 and not {"test", "query", "gallery"} & {*collection.parts})
+
+
+def fitted(options: TrainOptions, collection: Collection, processes: int = 1) -> tuple[TrainOptions, list[str]]:
+    """The options with all that depends on the data, and what the user should know of it."""
+    changes: dict[str, Any] = {}
+    remarks = []
+    if options.score == "test" and nothing_to_score(options, collection):
+        changes["score"] = "none"
+        remarks.append("test_fraction=0: all classes are trained on, and nothing is scored")
+    if options.batch_size is None:
+        k, part = options.per_class, training_part(options, collection)
+        classes = len(part) if options.supervision == "none" else int((np.bincount(part.labels) > 1).sum())
+        fit = min(BATCH // k, classes, len(part) // (1 if options.supervision == "none" else k)) if k > 0 else 0
+        while fit > 2 and fit * k % processes:
+            fit -= 1
+        changes["batch_size"] = max(fit, 2) * k
+        if changes["batch_size"] != BATCH // k * k:
+            what = "items" if options.supervision == "none" else "classes of 2 items or more"
+            remarks.append(f"batch_size={changes['batch_size']}: the training set has {classes} {what}; set it to choose another")
+    return (options.replace(**changes) if changes else options), remarks
+
+
+def provenance_of(options: TrainOptions, collection: Collection, data: Mapping[str, Any], before: TrainedOn | None) -> TrainedOn:
+    """What the trained model is told to remember; `data` is the data record, `before` what it had seen already."""
     parts = {name: part for name, part in collection.parts.items() if name in ("train", "val")}
-    return TrainedOn(
+    now = TrainedOn(
         data=PurePath(collection.name).name,
         split_seed=options.split_seed,
         test_fraction=float(options.test_fraction),
@@ -54,6 +81,7 @@ def provenance_of(options: TrainOptions, collection: Collection, data: Mapping[s
         classes={name: " ".join(short_digest(each.encode()) for each in part.class_names) for name, part in parts.items()},
         items={name: " ".join(part.digests()) for name, part in parts.items()},
     )
+    return now if before is None else now.after(before)
 
 
 def training_part(options: TrainOptions, collection: Collection) -> Part:
@@ -65,7 +93,10 @@ def training_part(options: TrainOptions, collection: Collection) -> Part:
 
 
 def model_of(options: TrainOptions, collection: Collection) -> Embedder:
+    """The model that a training begins with."""
     rows = collection.kind == "embeddings"
+    if options.init is not None:
+        return _begun_with(options, collection)
     if rows != (options.backbone == FEATURES):
         remedy = f"use backbone={FEATURES}" if rows else "use a backbone for images, as tiny-conv or resnet50"
         raise InputError(f"backbone={options.backbone} does not take {collection.kind}; {remedy}")
@@ -74,7 +105,27 @@ def model_of(options: TrainOptions, collection: Collection) -> Embedder:
     if dim is None and width is not None and options.head_init == "projection":
         dim = min(128, width)  # it keeps what there is
     same = {name: getattr(options, name) for name in ("pooling", "head", "hidden", "batchnorm", "pretrained", "size", "seed")}
-    return Embedder(options.backbone, dim=dim, features=width, **same)
+    return Embedder(options.backbone, dim=dim, features=width, unit_features=options.frozen, **same)
+
+
+def _begun_with(options: TrainOptions, collection: Collection) -> Embedder:
+    """The model of another run, or of a model folder."""
+    model = open_model(str(options.init))
+    wanted = "images" if model.preprocessing is not None else "embeddings"
+    if collection.kind != wanted:
+        raise InputError(f"init={options.init} takes {wanted}, {options.data} holds {collection.kind}; give a model that fits the data")
+    if wanted == "embeddings" and (length := len(collection["train"][0][0])) != model.feature_dim:
+        lengths = f"takes rows of length {model.feature_dim}, {options.data} has {length}"
+        raise InputError(f"init={options.init} {lengths}; give a model that fits the data")
+    if options.frozen and not model.architecture.unit_features:
+        raise InputError(f"init={options.init} was trained as a whole network, not as a head; add --no-frozen")
+    return model.train()
+
+
+def described(options: TrainOptions, model: Embedder) -> TrainOptions:
+    """The options with what the model really is, where it was not made by them."""
+    made = {name: getattr(model.architecture, name) for name in ARCHITECTURE}
+    return options if options.init is None else options.replace(**made)
 
 
 def system_of(options: TrainOptions, model: Embedder, part: Part) -> System:
@@ -94,11 +145,15 @@ def system_of(options: TrainOptions, model: Embedder, part: Part) -> System:
     return system
 
 
-def check_teachers(options: TrainOptions, collection: Collection, system: System) -> list[str]:
-    """A teacher that was trained on what is scored is refused: the student would learn it from there. What to know of others."""
+def check_seen(options: TrainOptions, collection: Collection, system: System, begun_as: TrainedOn | None) -> list[str]:
+    """A teacher, or a model to begin with, that was trained on what is scored is refused: the scores would come from there. What to know
+    of others."""
+    if options.score == "none":
+        return []
     chosen = scored_parts(options.data, collection.parts, "val" if options.score == "validation" else "test")
-    teachers = [module for module in system.modules() if isinstance(module, Embedder)]
-    return [remark for teacher in teachers for remark in check_unseen(str(options.teacher), teacher.trained_on, chosen)]
+    teachers = [module for module in system.modules() if isinstance(module, Embedder) and module is not system.model]
+    remarks = [remark for teacher in teachers for remark in check_unseen(str(options.teacher), teacher.trained_on, chosen)]
+    return remarks if begun_as is None else [*remarks, *check_unseen(str(options.init), begun_as, chosen)]
 
 
 def optimizer_of(options: TrainOptions, system: System) -> torch.optim.Optimizer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from obdsd.models.weights import fit
 from obdsd.options import TrainOptions, as_dict
 from obdsd.processes import first_process, versions
 from obdsd.stopping import Stop
-from obdsd.terminal import TrainingDisplay, Watch, stages, training_display
+from obdsd.terminal import Tell, TrainingDisplay, Watch, stages, training_display
 from obdsd.training import build
 from obdsd.training.loggers import check_logger, flat, logger_of
 from obdsd.training.ranks import Ranks, engine
@@ -121,7 +121,7 @@ class Loop:
                         scores["validation"] = self.scoring.validation().as_dict()
                 if options.test_every and done % options.test_every == 0:
                     scores["test"] = self.scoring.test().as_dict()
-        except (KeyboardInterrupt, Terminated):
+        except (KeyboardInterrupt, Terminated, InputError):
             self._save()  # all steps of the epoch are in it; it is evaluated anew
             raise
         return scores
@@ -154,18 +154,31 @@ class Loop:
                 self.folder.save({"epoch": place.epoch, "model": self.trainer.model.state_dict()}, best=True)
 
     def finish(self, display: TrainingDisplay) -> None:
-        """Keep the chosen epoch's model, score it on the test classes, and write the result."""
+        """Keep the chosen epoch's model, then score it on the test classes, and write the result."""
         trainer, options = self.trainer, self.options
         chosen, by = trainer.place.epoch - 1, "last epoch"
         if options.select == "best":
             chosen, by = trainer.place.best_epoch, "best on held-out classes"
             fit(trainer.model, self.ranks.once(lambda: self.folder.checkpoints.read_best(chosen)), self.folder.checkpoints.best)
             self.scoring.forget()
-        display.note(f"scoring the {options.score} classes")
-        scores: Scores = self.scoring.final()
-        assert scores.per_class is not None
+        if self.folder.writes:
+            data = self.folder.begun_as()["data"]
+            trainer.whole.trained_on = build.provenance_of(options, trainer.source, data, trainer.begun_as)
+            trainer.whole.save(self.folder.model)
+        try:
+            self._score(display, chosen, by)
+        except InputError as fault:
+            kept = f"the trained model is kept in {self.folder.model}, only its scores are missing"
+            raise InputError(f"{fault}; {kept}: mend that, then the same command with --resume scores it") from fault
+
+    def _score(self, display: TrainingDisplay, chosen: int, by: str) -> None:
+        trainer, options = self.trainer, self.options
+        scores: Scores | None = None
+        if options.score != "none":
+            display.note(f"scoring the {options.score} classes")
+            scores = self.scoring.final()
         result = {
-            "scores": scores.as_dict(),
+            "scores": scores.as_dict() if scores else {},
             "scored": options.score,
             "epoch": chosen,
             "chosen_by": by,
@@ -178,14 +191,14 @@ class Loop:
             "preset": options.preset,
             "device": trainer.device.type,
         }
-        kept = self.scoring.known() if trainer.collection.kind == "images" else {}  # rows of a file are embedded again in no time
-        if self.folder.writes:
-            trainer.model.trained_on = build.provenance_of(options, trainer.collection, self.folder.begun_as()["data"])
-        self.folder.finish(result, scores.per_class, trainer.model, kept, options.keep_checkpoints)
+        kept = self.scoring.known() if trainer.source.kind == "images" else {}  # rows of a file are embedded again in no time
+        self.folder.finish(result, scores.per_class if scores else None, kept, options.keep_checkpoints)
 
     def score_reference(self, display: TrainingDisplay) -> None:
         """What the user has before any training: once, and only where something is pretrained."""
-        wanted = self.options.reference and self.trainer.model.knows_something
+        options, place = self.options, self.trainer.place
+        untrained = self.trainer.collection.kind == "embeddings" or (place.epoch, place.step) == (0, 0)  # what it is taken from
+        wanted = options.reference and self.trainer.model.knows_something and options.score != "none" and untrained
         if wanted and self.ranks.once(self.folder.reference) is None:
             display.note("scoring the untrained features")
             self.folder.write("reference.json", {name: scores.as_dict() for name, scores in self.scoring.reference().items()})
@@ -213,22 +226,20 @@ def lr_factor(options: TrainOptions, epoch: int, done: float) -> float:
     return factor
 
 
-def train(options: TrainOptions, *, show: bool | Watch = True) -> RunRecord:
+def train(options: TrainOptions, *, show: bool | Watch = True, notes: Sequence[str] = ()) -> RunRecord:
     """Train by the options and leave a run folder with a model folder in it. Progress is shown, or told to whoever watches.
 
     Raises an `InputError` of one line for everything that is the user's to mend. Whatever ends it early, `resume` goes on from the last
-    checkpoint and comes to the same weights and numbers. SIGTERM and Ctrl-C let the step finish and write a checkpoint first.
+    checkpoint and comes to the same weights and numbers. SIGTERM and Ctrl-C let the step finish and write a checkpoint first. `notes` are
+    shown once the options and the data are known to be sound.
     """
     path, show = run_path(options), show if first_process() else False
     with Stop() as stop:
         ranks = Ranks(engine(options.device, options.precision))
         with ranks.together(), RunFolder(path, writes=ranks.rank == 0) as folder:
             with stages(show) as tell:
-                tell("reading the data", 0, 1)
-                trainer, state, remarks = _prepared(options, folder, ranks)
-                tell("reading the data", 1, 1)
-                trainer.scoring.progress = tell
-                loop = Loop(trainer, folder, stop)
+                trainer, state, remarks = _prepared(options, folder, ranks, notes if show is True else (), tell)
+                options, loop = trainer.options, Loop(trainer, folder, stop)
                 if state is None:
                     trainer.begin(partial(_train_first, options, path, trainer, show))
                 else:
@@ -245,7 +256,9 @@ def train(options: TrainOptions, *, show: bool | Watch = True) -> RunRecord:
             return ranks.once(lambda: RunRecord.read(path))
 
 
-def _prepared(options: TrainOptions, folder: RunFolder, ranks: Ranks) -> tuple[Trainer, dict[str, Any] | None, list[str]]:
+def _prepared(
+    options: TrainOptions, folder: RunFolder, ranks: Ranks, notes: Sequence[str], tell: Tell
+) -> tuple[Trainer, dict[str, Any] | None, list[str]]:
     """A training that all processes can begin alike, the state to go on from, and what the user should know.
 
     The folder is claimed before anything is built. The first process alone reads and writes it; the others are told."""
@@ -256,16 +269,23 @@ def _prepared(options: TrainOptions, folder: RunFolder, ranks: Ranks) -> tuple[T
         collection = build.collection_of(options.replace(data=folder.source(options.data)))
         return collection, data_record(collection)
 
+    tell("reading the data", 0, 1)
     collection, data = ranks.attempt(open_data)
+    tell("reading the data", 1, 1)
+    options = ranks.once(lambda: folder.as_begun(options))
+    options, of_data = build.fitted(options, collection, ranks.size)
     parts = {f"data: {name}": f"{part['items']} items, fingerprint {part['fingerprint']}" for name, part in data.items()}
     ranks.agree({**versions(), **options.identity(), "data": None, **parts})  # paths may differ from machine to machine
     here = {"threads": torch.get_num_threads(), "processes": ranks.size}
     opened = ranks.attempt(lambda: folder.open(options, data, here) if folder.writes else None)
-    trainer = ranks.attempt(lambda: Trainer(options, collection, ranks))
-    of_teachers = ranks.attempt(lambda: build.check_teachers(options, collection, trainer.system))
-    ranks.attempt(lambda: folder.begin(options, data, here))
+    announce = partial(print, *notes, sep="\n", end="\n" * bool(notes), file=sys.stderr, flush=True)
+    trainer = ranks.attempt(lambda: Trainer(options, collection, ranks, announce=announce, progress=tell))
+    if not options.frozen:
+        announce()
+    of_models = ranks.attempt(lambda: build.check_seen(options, collection, trainer.system, trainer.begun_as))
+    ranks.attempt(lambda: folder.begin(trainer.options, data, here))
     state, remarks = ranks.once(lambda: opened)  # type: ignore[misc]
-    return trainer, state, [*remarks, *of_teachers]
+    return trainer, state, [*of_data, *remarks, *of_models]
 
 
 def _train_first(options: TrainOptions, path: Path, trainer: Trainer, show: bool | Watch) -> nn.Module:

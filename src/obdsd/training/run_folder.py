@@ -24,11 +24,12 @@ from obdsd.errors import FinishedError, InputError
 from obdsd.evaluation.scores import PerClass
 from obdsd.files import append_line, check_format, read_lines, read_mapping, replacing, to_yaml, write_json
 from obdsd.models import Embedder
-from obdsd.options import TrainOptions, converted, hints_of
+from obdsd.options import ARCHITECTURE, TrainOptions, converted, hints_of
 from obdsd.processes import versions
 from obdsd.training.checkpoints import Checkpoints
 
 FORMAT = 5  # 4 knew image files by their sizes alone
+FITTED = ("batch_size",)  # options that, left out, fit the data
 LOCK_SECONDS = 10  # that a process may take to end after it was told to
 TRAIN_OR_COMPARE = "give the folder of a finished obdsd train or obdsd compare"
 
@@ -128,6 +129,7 @@ class RunFolder:
         self.path, self.writes = path, writes
         self.result_file = path / "result.json"
         self.metrics_file = path / "metrics.jsonl"
+        self.model = path / "model"
         self.checkpoints = Checkpoints(path / "checkpoints")
         self.is_new = False
         self._made: list[Path] = []  # folders that were not there before
@@ -220,6 +222,18 @@ class RunFolder:
         except (InputError, TypeError) as fault:
             raise InputError(f"{self.path / 'config.yaml'}: {fault}") from fault
 
+    def as_begun(self, options: TrainOptions) -> TrainOptions:
+        """Options that the run in this folder fitted to its data stay as they were."""
+        if not (self.path / "config.yaml").exists() or not self.begun:
+            return options
+        before = self.options()
+        fitted = {name: getattr(before, name) for name in FITTED if getattr(options, name) is None}
+        if options.init is not None:
+            fitted |= {name: getattr(before, name) for name in ARCHITECTURE}
+        if before.score == "none" and options.test_fraction == 0:
+            fitted["score"] = "none"
+        return options.replace(**fitted)
+
     def unfinished(self) -> str:
         """Why there is no finished run here, and what to do."""
         if not self.path.is_dir():
@@ -236,14 +250,23 @@ class RunFolder:
         """Refuse another run; tell what makes this one differ by rounding."""
         begun = self.begun_as()
         self.check_options(options)
-        if begun["data"] != data:
+        changed = [name for name in {**begun["data"], **data} if begun["data"].get(name) != data.get(name)]
+        if changed and (self.result_file.exists() or {"train", "val"} & {*changed}):
             raise InputError(f"data={options.data} changed since the run in {self.path} began; restore it, or begin a new run")
-        return [
+        if changed:
+            self._take_over(data)
+        of_test = f"{' and '.join(changed)} changed since the run began; what is there now is scored"
+        return [of_test] * bool(changed) + [
             f"the run began with {begun.get(name)} {name}, now there are {number}: from here on numbers agree within rounding only"
             + (", and dropout draws others" if name == "processes" else "")
             for name, number in here.items()
             if begun.get(name) != number
         ]
+
+    def _take_over(self, data: dict[str, Any]) -> None:
+        """What is only scored may be mended while the run is not finished. What was measured on it before no longer counts."""
+        self.write("run.json", {**self.begun_as(), "data": data})
+        (self.path / "reference.json").unlink(missing_ok=True)
 
     def check_options(self, options: TrainOptions) -> None:
         """Refuse options that would make another run than the one in this folder."""
@@ -253,7 +276,7 @@ class RunFolder:
     def differences(self, options: TrainOptions) -> Iterator[tuple[str, Any, Any]]:
         """Options that would make another run: the name, what this run began with, and what is asked for now."""
         before, source = self.options().identity(), self.begun_as().get("source")
-        for name, value in options.identity().items():
+        for name, value in self.as_begun(options).identity().items():
             if before[name] != value and not (name == "data" and absolute_source(value) == source):
                 yield name, before[name], value
 
@@ -270,21 +293,20 @@ class RunFolder:
         file = self.path / "reference.json"
         return read_mapping(file) if file.exists() else None
 
-    def finish(
-        self, result: dict[str, Any], per_class: PerClass, model: Embedder, rows: Mapping[str, NDArray[np.float32]], keep: bool
-    ) -> None:
-        """The model, what it makes of each part, the scores of each class, then the result, which says that the run is complete.
+    def finish(self, result: dict[str, Any], per_class: PerClass | None, rows: Mapping[str, NDArray[np.float32]], keep: bool) -> None:
+        """What the kept model makes of each part, the scores of each class, then the result, which says that the run is complete.
 
         Nobody needs its checkpoints then, unless it is asked to `keep` them."""
         if not self.writes:
             return
-        model.save(self.path / "model")
         if rows:
             with replacing(self.path / "rows.npz") as file:
                 np.savez(file, **rows)  # type: ignore[arg-type]
-        values = {name: np.round(numbers, 6).tolist() for name, numbers in per_class.values.items()}
-        labels = [str(label) for label in per_class.labels]
-        self.write("per_class.json", {"labels": labels, "queries": per_class.queries.tolist(), **values})
+        by_class: dict[str, Any] = {"labels": [], "queries": []}
+        if per_class is not None:
+            values = {name: np.round(numbers, 6).tolist() for name, numbers in per_class.values.items()}
+            by_class = {"labels": [str(label) for label in per_class.labels], "queries": per_class.queries.tolist(), **values}
+        self.write("per_class.json", by_class)
         self.write(self.result_file.name, {**result, "model": model_digest(self.path)})
         if not keep:
             self.checkpoints.tidy()

@@ -18,7 +18,7 @@ from obdsd.data.transforms import evaluation_transform
 from obdsd.errors import InputError
 from obdsd.evaluation import Points, Scores, evaluate
 from obdsd.evaluation.embedding import embed
-from obdsd.evaluation.metrics import Progress
+from obdsd.evaluation.metrics import Progress, counted
 from obdsd.evaluation.scores import geometry
 from obdsd.models import Embedder
 from obdsd.options import TrainOptions
@@ -28,11 +28,18 @@ from obdsd.training.ranks import Ranks
 class Scoring:
     """Embeds the parts of a collection with the model as it stands and scores them."""
 
-    def __init__(self, options: TrainOptions, collection: Collection, model: Embedder, ranks: Ranks) -> None:
+    def __init__(
+        self,
+        options: TrainOptions,
+        collection: Collection,
+        model: Embedder,
+        ranks: Ranks,
+        progress: Progress = lambda stage, done, total: None,
+    ) -> None:
         self.options, self.collection, self.model, self.ranks = options, collection, model, ranks
         self._known: dict[int, NDArray[np.float32]] = {}
         self._scored = "val" if options.score == "validation" else "test"
-        self.progress: Progress = lambda stage, done, total: None
+        self.progress = progress
 
     def forget(self) -> None:
         """The model changes: what it made of the parts no longer holds."""
@@ -114,14 +121,7 @@ class Scoring:
         workers, device = loader_workers(self.options.workers, part), self.ranks.fabric.device
 
         def embedded(share: Part) -> NDArray[np.float32]:
-            done = 0
-
-            def advance(count: int) -> None:
-                nonlocal done
-                done += count
-                self.progress(stage, done, len(share))
-
-            advance(0)
+            advance = counted(self.progress, stage, len(share))
             return embed(model, share, batch_size=256, workers=workers, device=device, advance=advance)
 
         return self.ranks.embedded(part, embedded)

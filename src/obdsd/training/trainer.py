@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import reprlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -15,13 +14,15 @@ from torch import Tensor, nn
 from obdsd.convert import fits
 from obdsd.data import Collection
 from obdsd.errors import InputError
+from obdsd.evaluation.metrics import Progress, counted
 from obdsd.method.teachers import TeacherBatch
-from obdsd.models.weights import check_kinds
+from obdsd.models.weights import check_kinds, state_digest
 from obdsd.options import TrainOptions, hints_of
 from obdsd.seeds import seed_of
 from obdsd.training import build
+from obdsd.training.features import as_rows, unit_features
 from obdsd.training.gradient import backward, gradient_share, in_chunks, targets_reading
-from obdsd.training.loader import TrainingBatches
+from obdsd.training.loader import TrainingBatches, sampler_of
 from obdsd.training.ranks import Ranks, engine
 from obdsd.training.scoring import Scoring
 
@@ -49,22 +50,47 @@ class Place:
 class Trainer:
     """Data, model, system and optimiser of a training, made of its options. It reads no run's folder and writes none."""
 
-    def __init__(self, options: TrainOptions, collection: Collection, ranks: Ranks | None = None) -> None:
-        self.options, self.collection, self.place = options, collection, Place()
+    def __init__(
+        self,
+        options: TrainOptions,
+        collection: Collection,
+        ranks: Ranks | None = None,
+        *,
+        announce: Callable[[], None] = lambda: None,
+        progress: Progress = lambda stage, done, total: None,
+    ) -> None:
+        """`announce` is called before features are computed, which may take long; `progress` is told of what does."""
         self.ranks = ranks or Ranks(engine(options.device, options.precision))
         self.fabric, self.device = self.ranks.fabric, self.ranks.fabric.device
+        options, _ = build.fitted(options, collection, self.ranks.size)
+        self.source, self.collection, self.place = collection, collection, Place()
+        self.whole = model = build.model_of(options, collection)
+        self.options = options = build.described(options, model)
+        self.begun_as = model.trained_on
         self.part = build.training_part(options, collection)
-        model = build.model_of(options, collection)
+        if options.frozen:
+            model = model.head_alone()
         self.model = build.with_whole_statistics(model, options.micro_batch, self.ranks.size, self.device)
-        self.batches = TrainingBatches(options, self.part, self.model, self.ranks.rank, self.ranks.size)
+        sampler = sampler_of(options, self.part, self.ranks.rank, self.ranks.size)
         self.system = build.system_of(options, self.model, self.part).to(self.device)
+        if options.frozen:  # what can be refused was refused: from here on images are rows
+            announce()
+            self.collection = self._frozen(progress)
+            self.part = build.training_part(options, self.collection)
+        self.batches = TrainingBatches(options, self.part, self.model, sampler)
         if options.channels_last:
             self.model.to(memory_format=torch.channels_last)
         if options.compile:
             self.system.compile_model()
         self.optimizer: Any = self.fabric.setup_optimizers(build.optimizer_of(options, self.system))
         self._stateful: dict[str, Any] = {"system": self.system, "optimizer": self.optimizer, "precision": self.fabric.strategy.precision}
-        self.scoring = Scoring(options, collection, self.model, self.ranks)
+        self.scoring = Scoring(options, self.collection, self.model, self.ranks, progress)
+
+    def _frozen(self, progress: Progress) -> Collection:
+        """The collection as the backbone's features."""
+        advance = counted(progress, "features", sum(map(len, self.source.parts.values())))
+        features = unit_features(self.whole, self.source, device=self.device, workers=self.options.workers, advance=advance)
+        return as_rows(self.source, features)
 
     @property
     def progress(self) -> float:
@@ -73,7 +99,7 @@ class Trainer:
 
     def begin(self, train_first: Callable[[], nn.Module]) -> None:
         """Once, before the first step: the head as asked, then whoever teaches."""
-        if self.options.head_init == "projection":
+        if self.options.head_init == "projection" and self.options.init is None:
             projection = torch.from_numpy(self.scoring.projection()).to(self.device)
             self.model.head.load_state_dict({"weight": projection, "bias": torch.zeros(len(projection))})
         self.system.begin(train_first)
@@ -159,11 +185,7 @@ class Trainer:
 
     def digest(self) -> str:
         """Of the model and all that it learns from."""
-        digest = hashlib.blake2b(digest_size=16)
-        for name, value in self.system.state_dict().items():
-            digest.update(name.encode())
-            digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy())
-        return digest.hexdigest()
+        return state_digest(self.system.state_dict())
 
     def state(self) -> dict[str, Any]:
         """All that a checkpoint holds."""

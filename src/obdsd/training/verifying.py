@@ -110,10 +110,13 @@ def _other_rows(scoring: Scoring, kept: Mapping[str, Any], tolerance: float) -> 
 
 
 def _other_scores(record: RunRecord, scoring: Scoring, tolerance: float) -> Iterator[str]:
-    scores, again = scoring.final(), "computed again"
+    again = "computed again"
+    yield from _differences("train of result.json", record.train, again, scoring.geometry(), tolerance)
+    if record.options.score == "none":
+        return
+    scores = scoring.final()
     assert scores.per_class is not None
     yield from _differences("scores of result.json", record.scores, again, scores.as_dict(), tolerance)
-    yield from _differences("train of result.json", record.train, again, scoring.geometry(), tolerance)
     if record.validation is not None:
         yield from _differences("validation of result.json", record.validation, again, scoring.validation().as_dict(), tolerance)
     if record.reference and scoring.collection.kind == "embeddings":  # of images the network before the training is not kept
