@@ -65,7 +65,7 @@ def span(seconds: float) -> str:
 
 
 class Lines:
-    """While its `with` block runs, what stands for now is said whenever nothing was said for so many seconds; never, if these are infinite."""
+    """While its `with` block runs, what stands for now is said whenever nothing was said for so many seconds."""
 
     def __init__(self, say: Callable[[str], object], seconds: float, now: Callable[[], str | None]) -> None:
         self._say, self._seconds, self._now, self._last = say, seconds, now, time.monotonic()
@@ -108,7 +108,9 @@ def _bars(show: bool, transient: bool = False) -> Progress:
     return Progress(*columns, console=console, transient=transient, disable=not (show and console.is_terminal))
 
 
-def _lines(bars: Progress, show: bool | Watch, now: Callable[[], str | None], done: Callable[[], tuple[int, int]] = lambda: (0, 1)) -> Lines:
+def _lines(
+    bars: Progress, show: bool | Watch, now: Callable[[], str | None], done: Callable[[], tuple[int, int]] = lambda: (0, 1)
+) -> Lines:
     """Lines on standard error, or for whoever watches."""
     if isinstance(show, bool):
         return Lines(bars.console.print, LINE_SECONDS if show and bars.disable else math.inf, now)

@@ -159,4 +159,3 @@ def pictures_by_name(source: str, names: Sequence[str], advance: Advance) -> lis
     if not found:
         raise InputError(f"pictures={source}: has no item of the name {names[0]!r}; give the images that were embedded")
     return [found.get(name) for name in names]
-

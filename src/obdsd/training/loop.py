@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -234,7 +236,7 @@ def train(options: TrainOptions, *, show: bool | Watch = True, notes: Sequence[s
     shown once the options and the data are known to be sound.
     """
     path, show = run_path(options), show if first_process() else False
-    with Stop() as stop:
+    with Stop() as stop, _usual_threads():
         ranks = Ranks(engine(options.device, options.precision))
         with ranks.together(), RunFolder(path, writes=ranks.rank == 0) as folder:
             with stages(show) as tell:
@@ -276,6 +278,7 @@ def _prepared(
     options, of_data = build.fitted(options, collection, ranks.size)
     parts = {f"data: {name}": f"{part['items']} items, fingerprint {part['fingerprint']}" for name, part in data.items()}
     ranks.agree({**versions(), **options.identity(), "data": None, **parts})  # paths may differ from machine to machine
+    _take_threads(folder.threads() if ranks.size == 1 else None)
     here = {"threads": torch.get_num_threads(), "processes": ranks.size}
     opened = ranks.attempt(lambda: folder.open(options, data, here) if folder.writes else None)
     announce = partial(print, *notes, sep="\n", end="\n" * bool(notes), file=sys.stderr, flush=True)
@@ -286,6 +289,22 @@ def _prepared(
     ranks.attempt(lambda: folder.begin(trainer.options, data, here))
     state, remarks = ranks.once(lambda: opened)  # type: ignore[misc]
     return trainer, state, [*of_data, *remarks, *of_models]
+
+
+@contextmanager
+def _usual_threads() -> Iterator[None]:
+    """What a run changes of the number of threads holds for it alone."""
+    usual = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(usual)
+
+
+def _take_threads(began: int | None) -> None:
+    """As many threads as the run began with, because rounding depends on them; unless the user says how many, or cores are fewer."""
+    if began is not None and began <= (os.cpu_count() or 1) and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(began)
 
 
 def _train_first(options: TrainOptions, path: Path, trainer: Trainer, show: bool | Watch) -> nn.Module:
