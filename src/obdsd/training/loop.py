@@ -203,7 +203,7 @@ class Loop:
         wanted = options.reference and self.trainer.model.knows_something and options.score != "none" and untrained
         if wanted and self.ranks.once(self.folder.reference) is None:
             display.note("scoring the untrained features")
-            self.folder.write("reference.json", {name: scores.as_dict() for name, scores in self.scoring.reference().items()})
+            self.folder.write("reference.json", self.scoring.reference())
 
     def _failure(self, fault: InputError, indices: Tensor) -> InputError:
         """The one line for a step that cannot be taken; the batch's items go to a file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 from torch import nn
 
+from obdsd.cache import cached
+from obdsd.catalogue import OUTSIDE
 from obdsd.data import Collection, Part
 from obdsd.data.check import scored_parts
 from obdsd.data.collection import loader_workers
@@ -22,6 +25,8 @@ from obdsd.evaluation.metrics import Progress, counted
 from obdsd.evaluation.scores import geometry
 from obdsd.models import Embedder
 from obdsd.options import TrainOptions
+from obdsd.processes import versions
+from obdsd.training.features import backbone_digest, unit_features
 from obdsd.training.ranks import Ranks
 
 
@@ -38,12 +43,14 @@ class Scoring:
     ) -> None:
         self.options, self.collection, self.model, self.ranks = options, collection, model, ranks
         self._known: dict[int, NDArray[np.float32]] = {}
+        self._features_of: dict[int, NDArray[np.float32]] = {}
         self._scored = "val" if options.score == "validation" else "test"
         self.progress = progress
 
     def forget(self) -> None:
         """The model changes: what it made of the parts no longer holds."""
         self._known.clear()
+        self._features_of.clear()
 
     def remember(self, rows: Mapping[str, NDArray[np.float32]]) -> None:
         """What the model as it stands is known to make of whole parts."""
@@ -70,16 +77,36 @@ class Scoring:
         with self._stage("geometry of the training set"):
             return self.ranks.once(lambda: geometry(rows, part.labels))
 
-    def reference(self) -> Mapping[str, Scores]:
-        """The scored classes by the features that training starts from, and by their PCA to the embeddings' length."""
+    def reference(self) -> dict[str, dict[str, float | None]]:
+        """The scored classes by the features that training starts from, and by their PCA to the embeddings' length.
+
+        It is computed once for all runs, here and in other processes, that start from the same features of the same data.
+        """
+        with self._stage("untrained features"):
+            if self.ranks.size > 1 or OUTSIDE:  # ranks compute it together; a metric from outside may change under its name
+                return self.reference_anew()
+            key = {
+                "what": "untrained reference",
+                "features": None if self.model.preprocessing is None else backbone_digest(self.model),
+                "data": {name: part.fingerprint() for name, part in self.collection.parts.items()},
+                "dim": self.model.dim,
+                "scored": [self._scored, *self.options.ks],
+                "device": self.ranks.fabric.device.type,
+                "versions": versions(),
+            }
+            kept = cached(key, lambda: {"scores": np.array(json.dumps(self.reference_anew()))})
+            return json.loads(str(kept["scores"]))
+
+    def reference_anew(self) -> dict[str, dict[str, float | None]]:
+        """The same, whatever was computed before."""
         points, train = self._points(self._scored, self._features), self._features(self.collection["train"])
-        scores = {"frozen features": self._scores(*points)}
+        scores = {"frozen features": self._scores(*points).as_dict()}
         if self.model.dim < min(train.shape):
             with self._stage("PCA of the training set"):
                 centre = train.mean(axis=0)
                 directions = _main_directions(train - centre, self.model.dim)
             projected = [each._replace(embeddings=(each.embeddings - centre) @ directions) for each in points]
-            scores["their PCA"] = self._scores(*projected)
+            scores["their PCA"] = self._scores(*projected).as_dict()
         return scores
 
     def projection(self) -> NDArray[np.float32]:
@@ -109,8 +136,22 @@ class Scoring:
 
     def _features(self, part: Part) -> NDArray[np.float32]:
         """Unit rows of what the head is given."""
-        rows = part.matrix() if part.is_rows else self.rows_of(self.model.headless(), part)
+        if part.is_rows:
+            rows = part.matrix()
+        elif self.ranks.size > 1:  # they share the work
+            rows = self.rows_of(self.model.headless(), part)
+        else:
+            rows = self._known_features()[id(part)]
         return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+    def _known_features(self) -> dict[int, NDArray[np.float32]]:
+        """Of all parts, while the model stands still."""
+        if not self._features_of:
+            advance = counted(self.progress, "features", sum(map(len, self.collection.parts.values())))
+            workers, device = self.options.workers, self.ranks.fabric.device
+            features = unit_features(self.model, self.collection, device=device, workers=workers, advance=advance)
+            self._features_of = {id(self.collection[name]): rows for name, rows in features.items()}
+        return self._features_of
 
     def rows_of(self, model: nn.Module, part: Part) -> NDArray[np.float32]:
         """Unit rows of a part by a model, its items as at a test; each rank embeds its share."""
