@@ -19,6 +19,7 @@ from obdsd.spec import Spec
 
 LARGEST = 2**31 - 1  # that every generator takes as a seed
 INFINITY = float("inf")
+USUAL_BATCH = 112  # items, as in the paper
 
 
 def option(
@@ -338,7 +339,8 @@ class TrainOptions:
 
     def identity(self) -> dict[str, Any]:
         """What tells a run from others: everything that changes its numbers."""
-        return {name: value for name, value in as_dict(self).items() if _ABOUT[name]["scope"] == "run"}
+        own = {name: value for name, value in as_dict(self).items() if _ABOUT[name]["scope"] == "run"}
+        return {**own, "batch_size": self.batch_size or USUAL_BATCH}
 
 
 _ABOUT = {each.name: each.metadata for each in fields(TrainOptions)}

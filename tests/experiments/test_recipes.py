@@ -10,7 +10,6 @@ from obdsd.experiments import reproduction
 from obdsd.experiments.recipes import TABLES
 from obdsd.experiments.reproduction import SCALES, Reproduction, find, options_of, records, reproduce, with_seed
 from obdsd.files import read_lines
-from obdsd.options import as_dict
 from obdsd.training import Trainer
 from tests.experiments.rows_by_hand import BUILT, CONSTANT, EXPECTED
 
@@ -112,7 +111,7 @@ PAPER = [  # from its Sec. 5.1 and the text of its Table 2
 @pytest.mark.parametrize(("table", "name", "benchmark", "expected"), PAPER)
 def test_the_paper_scale_is_the_papers_settings(table, name, benchmark, expected):
     row = next(row for row in TABLES[table].rows(benchmark) if row.name == name)
-    options = as_dict(options_of(row, "paper", f"{benchmark}:somewhere"))
+    options = options_of(row, "paper", f"{benchmark}:somewhere").identity()
     common = {"lr": 1e-5, "batch_size": 112}
     assert {option: options[option] for option in {**common, **expected}} == {**common, **expected}
     assert options["dim"] in (None, expected.get("dim"))  # 128 where nothing is said

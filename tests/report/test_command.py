@@ -44,12 +44,14 @@ def test_a_comparison_leaves_its_report(compared, capsys):
 def test_a_report_that_fails_leaves_the_run_complete(compared, tmp_path, capsys):
     out = tmp_path / "run"
     (out / "report.html").mkdir(parents=True)
-    assert cli.main(["train", str(compared.parent / "rows.npz"), "--preset", "ms", *SMALL, "--out", str(out)]) == 2
+    assert cli.main(["train", str(compared.parent / "rows.npz"), "--preset", "ms", *SMALL, "--out", str(out)]) == 0
     printed, said = capsys.readouterr()
     assert f"scores: {out / 'result.json'}" in printed
     reason = f"{out / 'report.html'}: cannot be written (it is a folder); choose another place"
     assert said.splitlines()[-1] == f"obdsd: {out} is complete, but its report could not be made: {reason}"
     assert (out / "result.json").exists()
+    assert cli.main(["train", str(compared.parent / "rows.npz"), "--preset", "ms", *SMALL, "--out", str(out), "--resume"]) == 0
+    assert capsys.readouterr().err == f"{out} is finished: nothing was left to do\n"  # and no report is tried again
 
 
 NOWHERE = "nowhere: no such folder, give the folder of a finished obdsd train or obdsd compare"

@@ -100,7 +100,9 @@ def begun(finished, options):
 
 
 def test_another_run_is_not_resumed(begun):
-    with pytest.raises(InputError, match=r"epochs=4 differs from 2 that the run in .* began with; resume it as it was"):
+    with pytest.raises(
+        InputError, match=r"epochs=4 differs from 2 that the run in .* began with; train on from its model with init=.* and another out"
+    ):
         train(begun.replace(epochs=4), show=False)
     with pytest.raises(InputError, match=r"targets=pairwise differs from batch-diffusion\(omega=0.3\)"):
         train(begun.replace(targets="pairwise"), show=False)

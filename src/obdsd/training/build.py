@@ -20,10 +20,8 @@ from obdsd.errors import InputError
 from obdsd.method.distillation import SelfDistillation
 from obdsd.models import FEATURES, Embedder, open_model
 from obdsd.objectives import System
-from obdsd.options import ARCHITECTURE, TrainOptions
+from obdsd.options import ARCHITECTURE, USUAL_BATCH, TrainOptions
 from obdsd.provenance import TrainedOn, short_digest
-
-BATCH = 112  # items, as in the paper
 
 
 def collection_of(options: TrainOptions) -> Collection:
@@ -60,11 +58,11 @@ def fitted(options: TrainOptions, collection: Collection, processes: int = 1) ->
     if options.batch_size is None:
         k, part = options.per_class, training_part(options, collection)
         classes = len(part) if options.supervision == "none" else int((np.bincount(part.labels) > 1).sum())
-        fit = min(BATCH // k, classes, len(part) // (1 if options.supervision == "none" else k)) if k > 0 else 0
+        fit = min(USUAL_BATCH // k, classes, len(part) // (1 if options.supervision == "none" else k)) if k > 0 else 0
         while fit > 2 and fit * k % processes:
             fit -= 1
         changes["batch_size"] = max(fit, 2) * k
-        if changes["batch_size"] != BATCH // k * k:
+        if changes["batch_size"] != USUAL_BATCH // k * k:
             what = "items" if options.supervision == "none" else "classes of 2 items or more"
             remarks.append(f"batch_size={changes['batch_size']}: the training set has {classes} {what}; set it to choose another")
     return (options.replace(**changes) if changes else options), remarks

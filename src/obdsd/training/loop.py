@@ -27,7 +27,7 @@ from obdsd.terminal import Tell, TrainingDisplay, Watch, stages, training_displa
 from obdsd.training import build
 from obdsd.training.loggers import check_logger, flat, logger_of
 from obdsd.training.ranks import Ranks, engine
-from obdsd.training.run_folder import RunFolder, RunRecord, data_record
+from obdsd.training.run_folder import RunFolder, RunRecord, as_begun, data_record
 from obdsd.training.trainer import Diverged, Place, Trainer
 
 SYSTEM = ("loss", "teacher", "targets", "system", "weight", "temperature", "ramp")
@@ -274,7 +274,7 @@ def _prepared(
     tell("reading the data", 0, 1)
     collection, data = ranks.attempt(open_data)
     tell("reading the data", 1, 1)
-    options = ranks.once(lambda: folder.as_begun(options))
+    options = as_begun(options, ranks.once(folder.began_with))
     options, of_data = build.fitted(options, collection, ranks.size)
     parts = {f"data: {name}": f"{part['items']} items, fingerprint {part['fingerprint']}" for name, part in data.items()}
     ranks.agree({**versions(), **options.identity(), "data": None, **parts})  # paths may differ from machine to machine

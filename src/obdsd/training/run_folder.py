@@ -122,6 +122,18 @@ class RunRecord:
             raise InputError(f"{file}: is damaged ({' '.join(str(damage).split())[:120]}); remove it, and it is computed anew") from damage
 
 
+def as_begun(options: TrainOptions, begun: TrainOptions | None) -> TrainOptions:
+    """Options that a run fitted to its data, or to the model that it began with, stay as they were when it goes on."""
+    if begun is None:
+        return options
+    kept = {name: getattr(begun, name) for name in FITTED if getattr(options, name) is None}
+    if options.init is not None:
+        kept |= {name: getattr(begun, name) for name in ARCHITECTURE}
+    if begun.score == "none" and options.test_fraction == 0:
+        kept["score"] = "none"
+    return options.replace(**kept)
+
+
 class RunFolder:
     """The files of one run. Of several processes only the first `writes`; while its `with` block runs, no other run may."""
 
@@ -227,17 +239,9 @@ class RunFolder:
         except (InputError, TypeError) as fault:
             raise InputError(f"{self.path / 'config.yaml'}: {fault}") from fault
 
-    def as_begun(self, options: TrainOptions) -> TrainOptions:
-        """Options that the run in this folder fitted to its data stay as they were."""
-        if not (self.path / "config.yaml").exists() or not self.begun:
-            return options
-        before = self.options()
-        fitted = {name: getattr(before, name) for name in FITTED if getattr(options, name) is None}
-        if options.init is not None:
-            fitted |= {name: getattr(before, name) for name in ARCHITECTURE}
-        if before.score == "none" and options.test_fraction == 0:
-            fitted["score"] = "none"
-        return options.replace(**fitted)
+    def began_with(self) -> TrainOptions | None:
+        """The options of the run that is under way here, if there is one."""
+        return self.options() if self.begun and (self.path / "config.yaml").exists() else None
 
     def unfinished(self) -> str:
         """Why there is no finished run here, and what to do."""
@@ -276,12 +280,14 @@ class RunFolder:
     def check_options(self, options: TrainOptions) -> None:
         """Refuse options that would make another run than the one in this folder."""
         for name, before, value in self.differences(options):
-            raise InputError(f"{name}={value} differs from {before} that the run in {self.path} began with; resume it as it was")
+            remedy = f"train on from its model with init={self.path} and another out" if name == "epochs" else "resume it as it was"
+            raise InputError(f"{name}={value} differs from {before} that the run in {self.path} began with; {remedy}")
 
     def differences(self, options: TrainOptions) -> Iterator[tuple[str, Any, Any]]:
         """Options that would make another run: the name, what this run began with, and what is asked for now."""
-        before, source = self.options().identity(), self.begun_as().get("source")
-        for name, value in self.as_begun(options).identity().items():
+        begun, source = self.options(), self.begun_as().get("source")
+        before = begun.identity()
+        for name, value in as_begun(options, begun).identity().items():
             if before[name] != value and not (name == "data" and absolute_source(value) == source):
                 yield name, before[name], value
 

@@ -73,16 +73,16 @@ class Trainer:
         self.model = build.with_whole_statistics(model, options.micro_batch, self.ranks.size, self.device)
         sampler = sampler_of(options, self.part, self.ranks.rank, self.ranks.size)
         self.system = build.system_of(options, self.model, self.part).to(self.device)
-        if options.frozen:  # what can be refused was refused: from here on images are rows
-            announce()
-            self.collection = self._frozen(progress)
-            self.part = build.training_part(options, self.collection)
-        self.batches = TrainingBatches(options, self.part, self.model, sampler)
         if options.channels_last:
             self.model.to(memory_format=torch.channels_last)
         if options.compile:
             self.system.compile_model()
         self.optimizer: Any = self.fabric.setup_optimizers(build.optimizer_of(options, self.system))
+        if options.frozen:  # what can be refused was refused: from here on images are rows
+            announce()
+            self.collection = self._frozen(progress)
+            self.part = build.training_part(options, self.collection)
+        self.batches = TrainingBatches(options, self.part, self.model, sampler)
         self._stateful: dict[str, Any] = {"system": self.system, "optimizer": self.optimizer, "precision": self.fabric.strategy.precision}
         self.scoring = Scoring(options, self.collection, self.model, self.ranks, progress)
 
