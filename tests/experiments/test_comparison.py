@@ -3,6 +3,8 @@
 import csv
 import itertools
 import json
+import math
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,7 @@ from scipy import stats
 
 from obdsd.errors import InputError
 from obdsd.experiments import compare
-from obdsd.experiments.comparison import read_comparison
+from obdsd.experiments.comparison import Comparison, Line, measure_times, read_comparison
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
 from obdsd.experiments.tables import aligned, caption, csv_table, header, rows_of, sentences, write_tables
 from obdsd.files import read_lines
@@ -60,8 +62,58 @@ def test_the_table_is_what_the_runs_say(finished):
         assert line.means[metric] == pytest.approx(t_interval(values[0]))
         assert line.differences[metric] == pytest.approx(t_interval(values[0] - values[1]))
     assert line.over_classes.mean == pytest.approx(line.differences["recall@1"].mean, abs=1e-5)
-    assert line.time_ratio == pytest.approx(np.median([o["seconds"] / b["seconds"] for o, b in zip(ours, base, strict=True)]))
+    assert line.time_ratio == json.loads((out / "times.json").read_text())["ms+obd-sd beside ms"] > 0
     assert comparison.reference["frozen features"] == base[0]["reference"]["frozen features"]["recall@1"]
+
+
+def test_times_are_measured_once_and_left_out_where_they_are_not_known(finished, rows, tmp_path):
+    out = copied(finished, tmp_path)
+    before = (out / "times.json").read_bytes()
+    again = compare(rows, SEEDS, out, show=False)
+    write_tables(again, out)
+    assert ((out / "times.json").read_bytes(), header()[-1], rows_of(again)[0][-1]) == (before, "time", "time")
+    assert "Time is that of a step beside one of ms, in turns" in caption(again)
+    (out / "times.json").unlink()
+    _, untimed = read_comparison(out)
+    assert [line.time_ratio for line in untimed.lines] == [1.0, None, None]
+    assert [row[-1] for row in rows_of(untimed)][:2] == ["over classes", ""]
+    assert "Time is" not in caption(untimed)
+    (out / "times.json").write_text('{"ms+psd beside ms": "long"}')
+    with pytest.raises(InputError, match=r"times.json: holds other things than times; remove it, and the same obdsd compare measures them"):
+        read_comparison(out)
+
+
+def test_a_time_that_cannot_be_measured_is_told(finished, tmp_path, capsys):
+    """A teacher that is gone: the comparison is complete without its time."""
+    out = copied(finished, tmp_path)
+    write_tables(finished[0], out)
+    (out / "times.json").unlink()
+    runs, _ = read_comparison(out)
+    gone = replace(runs["ms+psd"][0], options=runs["ms+psd"][0].options.replace(teacher=f"frozen(source={tmp_path / 'gone'})"))
+    assert measure_times({"ms": runs["ms"], "ms+psd": [gone]}, out, show=True) == {}
+    assert re.search(r"^the time of ms\+psd is not known: .*gone", capsys.readouterr().err, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("recalls", "untrained", "sentence"),
+    [
+        ([0.3, 0.5], {"frozen features": 0.376, "their PCA": 0.35}, "a is below frozen features without any training (37.6 %): begin with"),
+        ([0.3, 0.2, 0.5], {"frozen features": 0.376}, "a, b are below frozen features without any training (37.6 %): begin with"),
+        ([0.3, 0.2], {"frozen features": 0.3, "their PCA": 0.4}, "Every row is below their PCA without any training (40.0 %): begin with"),
+        ([0.3], {"frozen features": 0.4}, "a is below frozen features without any training (40.0 %): begin with"),
+        ([0.4, 0.5], {"frozen features": 0.4}, None),
+        ([0.1, 0.2], {}, None),
+    ],
+)
+def test_words_say_where_training_made_it_worse(recalls, untrained, sentence):
+    def line(name, recall):
+        means = {"recall@1": Interval(recall, math.nan, math.nan)}
+        return Line(name=name, means=means, differences=means, over_classes=None, time_ratio=None, folders=[])
+
+    lines = [line(name, recall) for name, recall in zip("abc", recalls, strict=False)]
+    shown = Comparison(lines=lines, seeds=[0], data="x", epochs="last epoch", scored="test", reference=untrained)
+    last = sentences(shown)[-1]
+    assert last.startswith(sentence) if sentence else len(sentences(shown)) == len(lines)
 
 
 def test_rows_are_paired_by_seed(finished):
@@ -207,7 +259,7 @@ def test_sentences_say_what_the_interval_says(finished, gain, words):
     comparison, _ = finished
     baseline, second, _ = comparison.lines
     line = replace(second, differences={**second.differences, "recall@1": Interval(*gain)})
-    first, told = sentences(replace(comparison, lines=[baseline, line]))
+    first, told, *_ = sentences(replace(comparison, lines=[baseline, line]))
     assert first == f"ms: for {100 * baseline.means['recall@1'].mean:.1f} % of the queries the nearest other item is of their class."
     assert told == f"ms+psd: {100 * second.means['recall@1'].mean:.1f} %, {words}"
 

@@ -35,10 +35,10 @@ def test_bars_in_a_terminal(options, in_a_terminal, capsys):
 def test_bars_begin_where_a_run_goes_on(in_a_terminal, capsys):
     with training_display(True, 5, 4, first_epoch=2) as display:
         display.note("the run in :ghost: began with [2] threads")  # no markup of rich
-        display.step(16, {"base": 0.5})
-        assert [task.completed for task in display.progress.tasks] == [2, 1]
+        display.step(2, 1, 7.0, {"base": 0.5})
+        assert [task.completed for task in display.bars.tasks] == [2, 1]
         display.epoch({"epoch": 2, "loss": {"base": 0.5}, "items_per_second": 7.0})
-        assert [task.completed for task in display.progress.tasks] == [3, 0]
+        assert [task.completed for task in display.bars.tasks] == [3, 0]
     assert "the run in :ghost: began with [2] threads" in seen(capsys)
 
 

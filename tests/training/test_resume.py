@@ -122,6 +122,18 @@ def test_other_numbers_of_threads_and_processes_are_told(begun, capsys):
     assert f"the run began with 3 processes, now there are 1: {rest}, and dropout draws others" in shown
 
 
+def test_a_run_goes_on_with_the_threads_that_it_began_with(begun, monkeypatch):
+    """Rounding depends on them; what the user says counts more."""
+    cores, usual, seen = os.cpu_count(), torch.get_num_threads(), []
+    record = Path(begun.out) / "run.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "threads": cores}))
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    train(begun, show=lambda done, total, text: seen.append((text, torch.get_num_threads())))
+    assert ("scoring the test classes", cores) in seen
+    assert "threads" not in str([text for text, _ in seen])
+    assert torch.get_num_threads() == usual
+
+
 def test_a_run_stopped_before_its_first_checkpoint_begins_anew(begun, finished, capsys):
     for name in ("last", "before"):
         (Path(begun.out) / "checkpoints" / f"{name}.pt").unlink()

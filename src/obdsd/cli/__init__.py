@@ -19,7 +19,7 @@ from obdsd.cli.parser import flags_of, options_of, parser_of
 from obdsd.cli.spelling import as_typed
 from obdsd.errors import InputError, MissingExtra, SharedError, Terminated, explain_missing, explain_shortage, printable
 from obdsd.parts import suggestion
-from obdsd.processes import first_here, first_process, processes, rank
+from obdsd.processes import first_here, first_process, let_threads_sleep, processes, rank
 from obdsd.stopping import Stop
 
 COMMANDS = ("train", "compare", "report", "evaluate", "embed", "join", "verify", "data", "reproduce", "presets", "parts", "info")
@@ -68,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_and_exit() -> None:
     """The program `obdsd`. Asked to end, it ends at once: libraries may be in the middle of something, and fail if Python cleans up."""
+    let_threads_sleep()
     code = main()
     if code == TERMINATED:
         sys.stdout.flush()

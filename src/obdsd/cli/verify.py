@@ -41,6 +41,7 @@ def _checks(options: Options) -> Iterator[tuple[str, Check]]:
     """Everything that is looked at, with the name of the run where there are several."""
     from obdsd.experiments.comparison import read_comparison
     from obdsd.experiments.tables import verify_tables
+    from obdsd.terminal import stages
     from obdsd.training.verifying import verify_run
 
     folder = Path(options.folder).expanduser()
@@ -49,6 +50,7 @@ def _checks(options: Options) -> Iterator[tuple[str, Check]]:
         runs, comparison = read_comparison(folder)
         names = {f"{record.folder.relative_to(folder)}: ": record.folder for row in runs.values() for record in row}
         yield "", verify_tables(comparison, folder)
-    for name, place in names.items():
-        for check in verify_run(place, data=options.data, device=options.device, tolerance=options.tolerance):
-            yield name, check
+    with stages() as tell:
+        for name, place in names.items():
+            for check in verify_run(place, data=options.data, device=options.device, tolerance=options.tolerance, progress=tell):
+                yield name, check

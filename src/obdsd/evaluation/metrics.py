@@ -20,7 +20,20 @@ from obdsd.evaluation.retrieval import Ranking
 from obdsd.parts import suggestion
 
 Progress = Callable[[str, int, int], None]
-"""Told the stage, how much of it is done, and of how much."""
+"""Told the stage, how much of it is done, and of how much: 1 where it cannot be counted."""
+
+
+def counted(progress: Progress, stage: str, total: int) -> Callable[[int], None]:
+    """A function to be told how many of a stage were done since it was last told."""
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        progress(stage, done, total)
+
+    advance(0)
+    return advance
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -36,10 +49,8 @@ class Space:
     @cached_property
     def clusters(self) -> NDArray[np.int64]:
         """The cluster of each row by k-means, with as many clusters as classes."""
-        self.progress("clustering", 0, 1)
-        found = clustering.kmeans(self.rows, len(np.unique(self.labels)), self.seed, self.restarts)
-        self.progress("clustering", 1, 1)
-        return found
+        tell = partial(self.progress, "clustering")
+        return clustering.kmeans(self.rows, len(np.unique(self.labels)), self.seed, self.restarts, tell)
 
     @cached_property
     def density(self) -> Density:

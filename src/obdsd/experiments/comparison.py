@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,16 @@ from obdsd.catalogue import TARGETS
 from obdsd.convert import fits
 from obdsd.errors import InputError
 from obdsd.evaluation.metrics import METRICS, Metric
-from obdsd.experiments.runs import carry_out
+from obdsd.experiments.runs import carry_out, tell
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
-from obdsd.files import check_format, read_mapping
+from obdsd.experiments.timing import SECONDS, relative_time
+from obdsd.files import check_format, read_mapping, write_json
 from obdsd.options import TrainOptions
 from obdsd.training import RunRecord
 from obdsd.training.run_folder import RunFolder
 
 FORMAT = 1  # of comparison.json
+TIMES = "times.json"  # beside it
 SAME = ("data", "split_seed", "test_fraction", "val_fraction", "val_fold", "score", "ks", "allow_incomplete")
 """Options that all rows share: they say what is scored."""
 
@@ -48,7 +51,7 @@ class Line:
     means: dict[str, Interval]  # by metric
     differences: dict[str, Interval] | None  # by metric
     over_classes: Interval | None  # recall@1, bootstrap over test classes
-    time_ratio: float
+    time_ratio: float | None  # steps that took turns with the baseline's; None if that was not measured
     folders: list[Path]
 
 
@@ -63,6 +66,11 @@ class Comparison:
     scored: str  # test or validation classes
     reference: dict[str, float]  # recall@1 of the untrained features, where there are any
 
+    @property
+    def timed(self) -> bool:
+        """Whether any row's time was measured beside the baseline's."""
+        return any(line.time_ratio is not None for line in self.lines[1:])
+
 
 def compare(
     rows: Mapping[str, TrainOptions], seeds: Sequence[int], out: Path, *, jobs: int = 1, show: bool = True, keep_going: bool = False
@@ -75,7 +83,33 @@ def compare(
     _check_comparable(rows)
     plan = {(name, seed): options.replace(seed=seed, out=str(_place(out, name, seed))) for seed in seeds for name, options in rows.items()}
     carry_out(plan, jobs, show, keep_going=keep_going)
-    return summarise({name: [RunRecord.read(_place(out, name, seed)) for seed in seeds] for name in rows}, seeds)
+    runs = {name: [RunRecord.read(_place(out, name, seed)) for seed in seeds] for name in rows}
+    return summarise(runs, seeds, measure_times(runs, out, show))
+
+
+def measure_times(runs: Mapping[str, Sequence[RunRecord]], out: Path, show: bool) -> dict[str, float]:
+    """How long each row takes beside the first: steps of both, taking turns, in a few seconds. What is known already is not measured."""
+    times, (baseline, *others) = read_times(out), runs
+    for name in others:
+        if f"{name} beside {baseline}" in times:
+            continue
+        tell(show, f"measuring the time of {name} beside {baseline}")
+        try:
+            own, other = (runs[row][0].options.replace(data=runs[row][0].source) for row in (name, baseline))
+            times[f"{name} beside {baseline}"] = round(relative_time(own, other, seconds=SECONDS), 4)
+        except InputError as fault:  # what a training began with may be gone
+            tell(show, f"the time of {name} is not known: {fault}")
+            continue
+        write_json(out / TIMES, times)
+    return times
+
+
+def read_times(out: Path) -> dict[str, float]:
+    """What was measured of a comparison's times, by `ROW beside BASELINE`."""
+    found = read_mapping(out / TIMES) if (out / TIMES).exists() else {}
+    if not fits(found, Mapping[str, float]):
+        raise InputError(f"{out / TIMES}: holds other things than times; remove it, and the same obdsd compare measures them")
+    return found
 
 
 def _place(out: Path, row: str, seed: int) -> Path:
@@ -97,7 +131,7 @@ def read_comparison(out: Path) -> tuple[dict[str, list[RunRecord]], Comparison]:
         raise InputError(f"{file}: is no comparison of obdsd; give the folder of a finished obdsd compare")
     names = [str(line.get("name")) for line in lines]
     runs = {name: [RunRecord.read(_place(out, name, seed)) for seed in seeds] for name in names}
-    return runs, summarise(runs, seeds)
+    return runs, summarise(runs, seeds, read_times(out))
 
 
 def _check_comparable(rows: Mapping[str, TrainOptions]) -> None:
@@ -117,12 +151,14 @@ def _check_comparable(rows: Mapping[str, TrainOptions]) -> None:
             raise InputError(f"rows {one} and {other} have the same settings; there is nothing to compare")
 
 
-def summarise(runs: Mapping[str, Sequence[RunRecord]], seeds: Sequence[int]) -> Comparison:
-    """The comparison of finished runs, by row; the first row is the baseline."""
-    baseline, *_ = runs.values()
+def summarise(
+    runs: Mapping[str, Sequence[RunRecord]], seeds: Sequence[int], times: Mapping[str, float] = MappingProxyType({})
+) -> Comparison:
+    """The comparison of finished runs, by row; the first row is the baseline. `times` are those that were measured."""
+    (beside, baseline), *_ = runs.items()
     first = baseline[0]
     return Comparison(
-        lines=[_line(name, records, baseline) for name, records in runs.items()],
+        lines=[_line(name, records, baseline, times.get(f"{name} beside {beside}")) for name, records in runs.items()],
         seeds=list(seeds),
         data=first.options.data,
         epochs=", ".join(sorted({record.chosen_by for records in runs.values() for record in records})),
@@ -131,7 +167,7 @@ def summarise(runs: Mapping[str, Sequence[RunRecord]], seeds: Sequence[int]) -> 
     )
 
 
-def _line(name: str, records: Sequence[RunRecord], baseline: Sequence[RunRecord]) -> Line:
+def _line(name: str, records: Sequence[RunRecord], baseline: Sequence[RunRecord], time: float | None) -> Line:
     values, others = (
         {metric.name: np.array([value_of(record, metric) for record in side]) for metric in compared_metrics()}
         for side in (records, baseline)
@@ -142,7 +178,7 @@ def _line(name: str, records: Sequence[RunRecord], baseline: Sequence[RunRecord]
         means={metric: t_interval(numbers) for metric, numbers in values.items()},
         differences=None if records is baseline else {metric: t_interval(values[metric] - others[metric]) for metric in values},
         over_classes=None if records is baseline else class_interval(*classes),
-        time_ratio=float(np.median([record.seconds / other.seconds for record, other in zip(records, baseline, strict=True)])),
+        time_ratio=1.0 if records is baseline else time,
         folders=[record.folder for record in records],
     )
 

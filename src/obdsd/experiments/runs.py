@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from importlib import import_module
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,12 +23,21 @@ from obdsd.errors import InputError, MissingExtra, Terminated, explain_shortage
 from obdsd.options import TrainOptions
 from obdsd.processes import check_carried
 from obdsd.stopping import Stop
+from obdsd.terminal import Watch, runs_display
 from obdsd.training import train
 from obdsd.training.build import collection_of
 from obdsd.training.run_folder import RunFolder, data_record
 
 Key = tuple[Any, ...]  # what a run is called in its plan
 Outcome = Exception | None  # what a run failed by, with its folder's name
+
+
+class Told(NamedTuple):
+    """How far a run in another process is: steps done, of how many, and the line that stands for it now."""
+
+    done: int
+    total: int
+    text: str
 
 
 def carry_out(
@@ -49,7 +58,7 @@ def carry_out(
         if key not in due:
             then(key)
     failures = []
-    with closing(_in_turn(due, show) if jobs == 1 else _side_by_side(due, jobs)) as runs:
+    with closing(_in_turn(due, show) if jobs == 1 else _side_by_side(due, jobs, show)) as runs:
         for number, (key, failure) in enumerate(runs, start=1):
             tell(show, f"{'failed' if failure else 'finished'} {number} of {len(due)}: {_named(key)}")
             if failure is None:
@@ -82,7 +91,7 @@ def _in_turn(due: Mapping[Key, TrainOptions], show: bool) -> Generator[tuple[Key
         yield key, _attempt(options, show)
 
 
-def _attempt(options: TrainOptions, show: bool) -> Outcome:
+def _attempt(options: TrainOptions, show: bool | Watch) -> Outcome:
     """Train. What makes a run fail is returned with its folder; of a defect the traceback is printed first."""
     try:
         with explain_shortage():
@@ -95,10 +104,10 @@ def _attempt(options: TrainOptions, show: bool) -> Outcome:
     return None
 
 
-def _side_by_side(due: Mapping[Key, TrainOptions], jobs: int) -> Generator[tuple[Key, Outcome], None, None]:
+def _side_by_side(due: Mapping[Key, TrainOptions], jobs: int, show: bool) -> Generator[tuple[Key, Outcome], None, None]:
     """Each run in one of several processes, in the order in which they end. Closed early, it ends all that are under way."""
     waiting, workers, busy = deque(due.items()), list[Worker](), dict[Worker, Key]()
-    with Stop() as stop:
+    with Stop() as stop, runs_display(show) as display:
         try:
             while waiting or busy:
                 while waiting and len(busy) < jobs:
@@ -111,15 +120,19 @@ def _side_by_side(due: Mapping[Key, TrainOptions], jobs: int) -> Generator[tuple
                     stop.go()
                 ready = connection.wait([worker.orders for worker in busy])
                 for worker in [worker for worker in busy if worker.orders in ready]:
-                    key, failure = busy.pop(worker), worker.outcome()
+                    word, name = worker.hear(), _named(busy[worker])
+                    if isinstance(word, Told):
+                        display.tell(name, *word)
+                        continue
+                    display.end(name)
                     if not worker.process.is_alive():
                         workers.remove(worker)
-                    yield key, failure
+                    yield busy.pop(worker), word
         finally:
             for worker in workers:
                 worker.process.terminate()  # it finishes its step and keeps its state
             for worker in workers:
-                worker.process.join()
+                worker.end()
 
 
 class Worker:
@@ -137,11 +150,12 @@ class Worker:
         with suppress(BrokenPipeError):  # its outcome says that it is gone
             self.orders.send(options)
 
-    def outcome(self) -> Outcome:
-        """That of the run. A process that was asked to end raises `Terminated`; one that died would die again, so it is a failure."""
+    def hear(self) -> Told | Outcome:
+        """How far the run is, or its outcome. A process that was asked to end raises `Terminated`; one that died would die again, so it is
+        a failure."""
         try:
-            failure: Outcome = self.orders.recv()
-            return failure
+            word: Told | Outcome = self.orders.recv()
+            return word
         except (EOFError, ConnectionResetError):
             self.process.join()
         code = self.process.exitcode
@@ -151,6 +165,13 @@ class Worker:
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
         remedy = "if memory ran out, give fewer jobs or workers or a smaller batch_size"
         return InputError(f"{self.out}: its process was ended {how}; {remedy}, then the same command goes on")
+
+    def end(self) -> None:
+        """Wait for its end, and listen until then: it may have more to tell than the pipe holds."""
+        with suppress(EOFError, OSError):
+            while True:
+                self.orders.recv()
+        self.process.join()
 
 
 def _work(orders: connection.Connection, threads: int, modules: Sequence[str]) -> None:
@@ -163,9 +184,14 @@ def _work(orders: connection.Connection, threads: int, modules: Sequence[str]) -
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+    def watch(done: int, total: int, text: str) -> None:
+        with suppress(BrokenPipeError):  # the comparison is gone, and this process goes too
+            orders.send(Told(done, total, text))
+
     while True:
         try:
-            orders.send(_attempt(orders.recv(), show=False))
+            orders.send(_attempt(orders.recv(), watch))
         except (KeyboardInterrupt, Terminated):
             os._exit(Terminated.CODE)  # the run's state is kept
 

@@ -55,7 +55,9 @@ def write_texts(files: Mapping[Path, str]) -> None:
 
 
 def rows_of(comparison: Comparison) -> list[list[str]]:
-    return [header(), *(cells(line) for line in comparison.lines)]
+    """The table, without a column of times if none was measured."""
+    table = [header(), *(cells(line) for line in comparison.lines)]
+    return table if comparison.timed else [row[:-1] for row in table]
 
 
 def cells(line: Line) -> list[str]:
@@ -64,7 +66,8 @@ def cells(line: Line) -> list[str]:
     if line.differences is None:
         return [line.name, *means, "", "", "", "1"]
     gain = line.differences["recall@1"]
-    return [line.name, *means, signed(100 * gain.mean, 2), ends(gain), ends(line.over_classes), f"{line.time_ratio:.2f}"]
+    time = "" if line.time_ratio is None else f"{line.time_ratio:.2f}"
+    return [line.name, *means, signed(100 * gain.mean, 2), ends(gain), ends(line.over_classes), time]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
@@ -106,18 +109,32 @@ def units() -> str:
 def caption(comparison: Comparison) -> str:
     n = len(comparison.seeds)
     before = "".join(f" Recall@1 of {name}, untrained: {100 * value:.2f}." for name, value in comparison.reference.items())
+    beside = ""
+    if comparison.timed:
+        beside = f" Time is that of a step beside one of {comparison.lines[0].name}, in turns, without loading and evaluation."
     return (
         f"{comparison.data}, {comparison.scored} classes, {comparison.epochs}. Means over {n} seed{'s' * (n > 1)}; {units()}. Differences "
-        f"are paired by seed, with a 95 % t interval over seeds and a bootstrap over classes.{before}"
+        f"are paired by seed, with a 95 % t interval over seeds and a bootstrap over classes.{beside}{before}"
     )
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """What the table says: a sentence about the baseline, then one for each other row."""
+    """What the table says: a sentence about the baseline, one for each other row, and one if rows are worse than what was there before."""
     baseline, *others = comparison.lines
     recall = 100 * baseline.means["recall@1"].mean
     first = f"{baseline.name}: for {recall:.1f} % of the queries the nearest other item is of their class."
-    return [first, *(_sentence(line, baseline) for line in others)]
+    return [first, *(_sentence(line, baseline) for line in others), *below_untrained(comparison)]
+
+
+def below_untrained(comparison: Comparison) -> list[str]:
+    """A sentence if training made some rows worse than the best of what was there before it."""
+    best = max(comparison.reference, key=lambda name: comparison.reference[name], default="")
+    below = [line.name for line in comparison.lines if line.means["recall@1"].mean < comparison.reference.get(best, 0.0)]
+    if not below:
+        return []
+    every = "Every row is" if len(below) == len(comparison.lines) > 1 else f"{', '.join(below)} {'is' if len(below) == 1 else 'are'}"
+    advice = "begin with --head linear --head-init projection, or choose epochs and lr on held-out classes (--val-fraction 0.3)"
+    return [f"{every} below {best} without any training ({100 * comparison.reference[best]:.1f} %): {advice}."]
 
 
 def _sentence(line: Line, baseline: Line) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from obdsd.training import Trainer
 from obdsd.training.build import collection_of
 
 WARM_UP = 3  # a memory that knows its rows, moments that exist
+TURNS = 30  # of each training, at most
+FEWEST, SECONDS = 3, 2.0  # turns are ended early after so many, and so long
 
 
 class Pace:
@@ -46,10 +49,17 @@ class Pace:
         return step + self.once + (self.first.turn() if self.first else 0.0)
 
 
-def relative_time(own: TrainOptions, other: TrainOptions, turns: int) -> float:
-    """Seconds that one training takes for a second of the other, the loading of images and evaluation apart."""
+def relative_time(own: TrainOptions, other: TrainOptions, turns: int = TURNS, seconds: float = math.inf) -> float:
+    """Seconds that one training takes for a second of the other, the loading of images and evaluation apart.
+
+    The median over the ratios of so many turns; of fewer, if these take more than so many seconds.
+    """
     ours, theirs = Pace(own), Pace(other)
-    return statistics.median(ours.turn() / theirs.turn() for _ in range(turns))
+    ratios: list[float] = []
+    ends = time.monotonic() + seconds
+    while len(ratios) < turns and (len(ratios) < FEWEST or time.monotonic() < ends):
+        ratios.append(ours.turn() / theirs.turn())
+    return statistics.median(ratios)
 
 
 def seconds_of(act: Callable[[], Any], device: torch.device) -> tuple[float, Any]:

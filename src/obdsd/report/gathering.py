@@ -46,6 +46,7 @@ def gather(
         show: Told the stage, how much of it is done, and of how much.
     """
     check_map(map)
+    show("reading the data", 0, 1)
     opened, comparison = open_runs(folders)
     records = list(opened.values())
     collection, where, score = open_collection(records[0]), choose_device(device), records[0].options.score
@@ -54,6 +55,7 @@ def gather(
     models = [record.model().to(where) for record in records]
     training = sample_of(collection["train"], seed)
     kept = [record.rows() for record in records]
+    show("reading the data", 1, 1)
     views = views_of(models, kept, collection, shown, training, pictures, seed, where, show)
     for model in models:
         model.cpu()

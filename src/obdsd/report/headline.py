@@ -15,7 +15,7 @@ from obdsd.data import Collection
 from obdsd.evaluation.metrics import metric
 from obdsd.experiments.comparison import Comparison, compared_metrics, summarise
 from obdsd.experiments.statistics import Interval
-from obdsd.experiments.tables import caption, cells, ends, header, sentences, units
+from obdsd.experiments.tables import below_untrained, caption, ends, rows_of, sentences, units
 from obdsd.preprocessing import Preprocessing
 from obdsd.report.content import Chart, Kind, Mark
 from obdsd.report.items import TRAINING_CLASSES, Shown
@@ -60,8 +60,8 @@ def headline_of_comparison(comparison: Comparison) -> Headline:
     rows = [
         Estimate(line.name, line.means[RECALL].mean, line.differences[RECALL] if line.differences else None) for line in comparison.lines
     ]
-    table = [cells(line) for line in comparison.lines]
-    return Headline(_chart(rows, comparison, how), sentences(comparison), header(), table, caption(comparison))
+    first, *table = rows_of(comparison)
+    return Headline(_chart(rows, comparison, how), sentences(comparison), first, table, caption(comparison))
 
 
 def headline_of_runs(runs: Mapping[str, RunRecord]) -> Headline:
@@ -77,14 +77,15 @@ def headline_of_runs(runs: Mapping[str, RunRecord]) -> Headline:
             result = f"{line.name}: {100 * line.means[RECALL].mean:.1f} %, {gain:+.1f} points to {baseline.name}"
             told.append(f"{result} with one run each: no interval over seeds, no conclusion.")
         scores = [metric(name).text(mean.mean) for name, mean in line.means.items()]
-        rows.append([line.name, *scores, *difference, str(record.options.seed), f"{record.seconds / 60:.1f}"])
+        rows.append([line.name, *scores, *difference, str(record.options.seed)])
     told += [f"{name}, untrained: {100 * value:.1f} %." for name, value in comparison.reference.items()]
+    told += below_untrained(comparison)
     titles = [shown.title for shown in compared_metrics()]
     paired = " Differences are to the first run, their interval by bootstrap over classes (95 %)." if others else ""
     return Headline(
         _chart([Estimate(line.name, line.means[RECALL].mean) for line in comparison.lines], comparison, ONE_RUN),
         told,
-        ["", *titles, *(["Recall@1, difference", "over classes"] if others else []), "seed", "minutes"],
+        ["", *titles, *(["Recall@1, difference", "over classes"] if others else []), "seed"],
         rows,
         f"{comparison.data}, {comparison.scored} classes; {units()}.{paired}",
     )

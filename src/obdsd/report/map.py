@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Lock
 from typing import Literal
 
 import numpy as np
@@ -13,10 +15,12 @@ from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 
 from obdsd.errors import InputError
-from obdsd.evaluation.metrics import Progress
+from obdsd.evaluation.metrics import Progress, counted
 
 PERPLEXITY = 15
 START = 1e-4  # spread of the first axis where t-SNE begins
+STEPS, EARLY = 250, 75  # of t-SNE, and how many of them exaggerate
+TOLD = 25  # steps between two words of progress
 FEW = 10  # items that need no more than their main directions
 
 MapKind = Literal["tsne", "umap"]
@@ -33,25 +37,38 @@ def check_map(kind: MapKind) -> None:
 
 def draw_maps(rows: Sequence[NDArray[np.float32]], kind: MapKind, seed: int, show: Progress) -> list[NDArray[np.float32]]:
     """The first run's map, and those of the others from there, so that maps resemble each other."""
-    show("map", 0, len(rows))
+    count, lock = counted(show, "map", STEPS * len(rows)), Lock()
+
+    def advance(steps: int) -> None:
+        with lock:  # maps are drawn side by side
+            count(steps)
+
+    draw = partial(draw_map, kind=kind, seed=seed, advance=advance)
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(os.cpu_count()) as pool:  # one thread each: the same numbers each time
-        maps = [draw_map(rows[0], kind, seed)]
-        show("map", 1, len(rows))
-        for other in pool.map(lambda others: draw_map(others, kind, seed, maps[0]), rows[1:]):
-            maps.append(other)
-            show("map", len(maps), len(rows))
-    return maps
+        first = draw(rows[0])
+        return [first, *pool.map(lambda others: draw(others, start=first), rows[1:])]
 
 
-def draw_map(rows: NDArray[np.float32], kind: MapKind, seed: int, start: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-    """Places in two dimensions, from `start` or from the two main directions."""
+def draw_map(
+    rows: NDArray[np.float32],
+    kind: MapKind,
+    seed: int,
+    start: NDArray[np.float32] | None = None,
+    advance: Callable[[int], None] = lambda steps: None,
+) -> NDArray[np.float32]:
+    """Places in two dimensions, from `start` or from the two main directions. `advance` is told of `STEPS` steps."""
     begin = _main_directions(rows) if start is None else start.astype(np.float64)
     if len(rows) < FEW:
+        advance(STEPS)
         return begin.astype(np.float32)
-    return (_tsne if kind == "tsne" else _umap)(rows, begin, seed).astype(np.float32)
+    if kind == "tsne":
+        return _tsne(rows, begin, seed, advance).astype(np.float32)
+    places = _umap(rows, begin, seed).astype(np.float32)
+    advance(STEPS)
+    return places
 
 
-def _tsne(rows: NDArray[np.float32], begin: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+def _tsne(rows: NDArray[np.float32], begin: NDArray[np.float64], seed: int, advance: Callable[[int], None]) -> NDArray[np.float64]:
     """Barnes-Hut on one thread gives the same numbers each time; few steps and a coarse tree serve a picture."""
     import openTSNE
 
@@ -60,11 +77,13 @@ def _tsne(rows: NDArray[np.float32], begin: NDArray[np.float64], seed: int) -> N
         neighbors="exact",
         negative_gradient_method="bh",
         theta=0.8,
-        early_exaggeration_iter=75,
-        n_iter=175,
+        early_exaggeration_iter=EARLY,
+        n_iter=STEPS - EARLY,
         initial_momentum=0.5,
         n_jobs=1,
         random_state=seed,
+        callbacks=lambda step, error, places: advance(TOLD),
+        callbacks_every_iters=TOLD,
     )
     small = START / max(float(begin[:, 0].std()), 1e-12)
     return np.asarray(tsne.fit(rows, initialization=small * begin))

@@ -19,7 +19,7 @@ from obdsd.data.collection import loader_workers
 from obdsd.data.transforms import evaluation_transform
 from obdsd.errors import InputError
 from obdsd.evaluation.embedding import embed
-from obdsd.evaluation.metrics import Progress
+from obdsd.evaluation.metrics import Progress, counted
 from obdsd.loading import Loader
 from obdsd.models import Embedder
 from obdsd.report.items import Shown
@@ -73,12 +73,12 @@ def views_of(
 ) -> Views:
     """`kept` holds what each model made of whole parts, if that was kept; the rest is embedded now."""
     total = sum(map(len, shown.parts.values()))
-    advance = _counter("pictures", total, show)
+    advance = counted(show, "pictures", total)
     if pictures_from is None:
         pictures = [picture for part in shown.parts.values() for picture in pictures_of(part, advance)]
     else:
         pictures = pictures_by_name(pictures_from, shown.names, advance)
-    advance = _counter("embedding", (total + len(training)) * len(models), show)
+    advance = counted(show, "embedding", (total + len(training)) * len(models))
     by_part = []
     for name, part in [*shown.parts.items(), ("train", training)]:
         place = {position: place for place, position in enumerate(collection[name].positions.tolist())}
@@ -92,7 +92,7 @@ def views_of(
         numbers = shown.numbers(shown.asking)
         queries = np.sort(np.random.default_rng(seed).permutation(numbers)[:CROPS])
         part = Crops(**vars(shown.parts[shown.asking].take(queries - numbers[0])), seed=seed)
-        advance = _counter("crops", len(part) * (1 + len(models)), show)
+        advance = counted(show, "crops", len(part) * (1 + len(models)))
         crop_pictures = pictures_of(part, advance)
         crops = _rows(models, part, {}, device, advance)
     return Views(pictures, rows, of_training, queries, crop_pictures, crops)
@@ -159,15 +159,3 @@ def pictures_by_name(source: str, names: Sequence[str], advance: Advance) -> lis
     if not found:
         raise InputError(f"pictures={source}: has no item of the name {names[0]!r}; give the images that were embedded")
     return [found.get(name) for name in names]
-
-
-def _counter(stage: str, total: int, show: Progress) -> Advance:
-    done = 0
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        show(stage, done, total)
-
-    show(stage, 0, total)
-    return advance

@@ -50,7 +50,7 @@ def unit_features(
         return {"rows": np.stack([rows[digest] for digest in order])}
 
     items = hashlib.blake2b("".join(order).encode(), digest_size=16).hexdigest()
-    rows = cached({"what": "unit features", "backbone": _backbone(model), "items": items, "device": device.type}, make)["rows"]
+    rows = cached({"what": "unit features", "backbone": backbone_digest(model), "items": items, "device": device.type}, make)["rows"]
     place = {digest: number for number, digest in enumerate(order)}
     return {name: rows[[place[digest] for digest in own]] for name, own in digests.items()}
 
@@ -65,7 +65,7 @@ def as_rows(collection: Collection, features: dict[str, Features]) -> Collection
     return Collection(collection.name, {name: part_of(part, features[name]) for name, part in collection.parts.items()})
 
 
-def _backbone(model: Embedder) -> str:
+def backbone_digest(model: Embedder) -> str:
     """All that decides what becomes of an image before the head."""
     assert model.preprocessing is not None
     made = {name: getattr(model.architecture, name) for name in ("backbone", "pooling", "size")}

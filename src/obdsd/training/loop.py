@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from obdsd.models.weights import fit
 from obdsd.options import TrainOptions, as_dict
 from obdsd.processes import first_process, versions
 from obdsd.stopping import Stop
-from obdsd.terminal import TrainingDisplay, training_display
+from obdsd.terminal import Tell, TrainingDisplay, Watch, stages, training_display
 from obdsd.training import build
 from obdsd.training.loggers import check_logger, flat, logger_of
 from obdsd.training.ranks import Ranks, engine
@@ -73,7 +75,7 @@ class Loop:
             place.items += len(labels) * self.ranks.size
             place.step += 1
             place.epoch_seconds, since = place.epoch_seconds + time.perf_counter() - since, time.perf_counter()
-            display.step(len(labels) * self.ranks.size, losses)
+            display.step(place.epoch, place.step, place.items / max(place.epoch_seconds, 1e-9), losses)
             self._save_if_due()
         if not all(bool(torch.isfinite(weight).all()) for weight in trainer.model.parameters()):
             raise InputError(f"epoch {place.epoch}: the model's weights are not finite; the checkpoint before is kept, try a smaller lr")
@@ -201,7 +203,7 @@ class Loop:
         wanted = options.reference and self.trainer.model.knows_something and options.score != "none" and untrained
         if wanted and self.ranks.once(self.folder.reference) is None:
             display.note("scoring the untrained features")
-            self.folder.write("reference.json", {name: scores.as_dict() for name, scores in self.scoring.reference().items()})
+            self.folder.write("reference.json", self.scoring.reference())
 
     def _failure(self, fault: InputError, indices: Tensor) -> InputError:
         """The one line for a step that cannot be taken; the batch's items go to a file."""
@@ -226,27 +228,28 @@ def lr_factor(options: TrainOptions, epoch: int, done: float) -> float:
     return factor
 
 
-def train(options: TrainOptions, *, show: bool = True, notes: Sequence[str] = ()) -> RunRecord:
-    """Train by the options and leave a run folder with a model folder in it.
+def train(options: TrainOptions, *, show: bool | Watch = True, notes: Sequence[str] = ()) -> RunRecord:
+    """Train by the options and leave a run folder with a model folder in it. Progress is shown, or told to whoever watches.
 
     Raises an `InputError` of one line for everything that is the user's to mend. Whatever ends it early, `resume` goes on from the last
     checkpoint and comes to the same weights and numbers. SIGTERM and Ctrl-C let the step finish and write a checkpoint first. `notes` are
     shown once the options and the data are known to be sound.
     """
-    path, show = run_path(options), show and first_process()
-    with Stop() as stop:
+    path, show = run_path(options), show if first_process() else False
+    with Stop() as stop, _usual_threads():
         ranks = Ranks(engine(options.device, options.precision))
         with ranks.together(), RunFolder(path, writes=ranks.rank == 0) as folder:
-            trainer, state, remarks = _prepared(options, folder, ranks, notes if show else None)
-            options = trainer.options
-            loop = Loop(trainer, folder, stop)
-            if state is None:
-                trainer.begin(partial(_train_first, options, path, trainer, show))
-            else:
-                ranks.attempt(lambda: loop.restore(state))
+            with stages(show) as tell:
+                trainer, state, remarks = _prepared(options, folder, ranks, notes if show is True else (), tell)
+                options, loop = trainer.options, Loop(trainer, folder, stop)
+                if state is None:
+                    trainer.begin(partial(_train_first, options, path, trainer, show))
+                else:
+                    ranks.attempt(lambda: loop.restore(state))
             if ranks.size > 1:
                 ranks.agree({"the epoch": trainer.place.epoch, "the step": trainer.place.step, "the weights' digest": trainer.digest()})
             with training_display(show, options.epochs, len(trainer.batches), trainer.place.epoch) as display:
+                trainer.scoring.progress = display.stage
                 for remark in remarks:
                     display.note(remark)
                 loop.score_reference(display)
@@ -256,7 +259,7 @@ def train(options: TrainOptions, *, show: bool = True, notes: Sequence[str] = ()
 
 
 def _prepared(
-    options: TrainOptions, folder: RunFolder, ranks: Ranks, notes: Sequence[str] | None
+    options: TrainOptions, folder: RunFolder, ranks: Ranks, notes: Sequence[str], tell: Tell
 ) -> tuple[Trainer, dict[str, Any] | None, list[str]]:
     """A training that all processes can begin alike, the state to go on from, and what the user should know.
 
@@ -268,16 +271,19 @@ def _prepared(
         collection = build.collection_of(options.replace(data=folder.source(options.data)))
         return collection, data_record(collection)
 
+    tell("reading the data", 0, 1)
     collection, data = ranks.attempt(open_data)
+    tell("reading the data", 1, 1)
     options = as_begun(options, ranks.once(folder.began_with))
     options, of_data = build.fitted(options, collection, ranks.size)
     parts = {f"data: {name}": f"{part['items']} items, fingerprint {part['fingerprint']}" for name, part in data.items()}
     ranks.agree({**versions(), **options.identity(), "data": None, **parts})  # paths may differ from machine to machine
+    _take_threads(folder.threads() if ranks.size == 1 else None)
     here = {"threads": torch.get_num_threads(), "processes": ranks.size}
     opened = ranks.attempt(lambda: folder.open(options, data, here) if folder.writes else None)
-    announce = None if notes is None else lambda: print(*notes, sep="\n", end="\n" * bool(notes), file=sys.stderr, flush=True)
-    trainer = ranks.attempt(lambda: Trainer(options, collection, ranks, announce=announce))
-    if announce is not None and not options.frozen:
+    announce = partial(print, *notes, sep="\n", end="\n" * bool(notes), file=sys.stderr, flush=True)
+    trainer = ranks.attempt(lambda: Trainer(options, collection, ranks, announce=announce, progress=tell))
+    if not options.frozen:
         announce()
     of_models = ranks.attempt(lambda: build.check_seen(options, collection, trainer.system, trainer.begun_as))
     ranks.attempt(lambda: folder.begin(trainer.options, data, here))
@@ -285,7 +291,23 @@ def _prepared(
     return trainer, state, [*of_data, *remarks, *of_models]
 
 
-def _train_first(options: TrainOptions, path: Path, trainer: Trainer, show: bool) -> nn.Module:
+@contextmanager
+def _usual_threads() -> Iterator[None]:
+    """What a run changes of the number of threads holds for it alone."""
+    usual = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(usual)
+
+
+def _take_threads(began: int | None) -> None:
+    """As many threads as the run began with, because rounding depends on them; unless the user says how many, or cores are fewer."""
+    if began is not None and began <= (os.cpu_count() or 1) and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(began)
+
+
+def _train_first(options: TrainOptions, path: Path, trainer: Trainer, show: bool | Watch) -> nn.Module:
     """The plain loss to its end, in a run of its own inside the run that it will teach; if it is finished, it is not repeated.
 
     Its time counts as this training's too.
@@ -294,7 +316,7 @@ def _train_first(options: TrainOptions, path: Path, trainer: Trainer, show: bool
     if ranks.once((first / "result.json").exists):
         record = ranks.once(lambda: RunRecord.read(first))
     else:
-        if show:
+        if show is True:
             print(f"first, the plain loss is trained in {first}; its model will teach", file=sys.stderr, flush=True)
         plain = {"teacher": "none", "preset": options.preset.partition("+")[0], "reference": False}
         record = train(options.replace(**plain, out=str(first), resume=ranks.once((first / "config.yaml").exists)), show=show)

@@ -226,6 +226,11 @@ class RunFolder:
         check_format(self.path, "run", begun, FORMAT, "use that version, or train again")
         return begun
 
+    def threads(self) -> int | None:
+        """How many the run in this folder began with, if there is one."""
+        began = None if self.is_new else self.begun_as().get("threads")
+        return began if isinstance(began, int) and began > 0 else None
+
     def options(self) -> TrainOptions:
         """How the run in this folder was begun."""
         config = read_mapping(self.path / "config.yaml")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 from torch import nn
 
+from obdsd.cache import cached
+from obdsd.catalogue import OUTSIDE
 from obdsd.data import Collection, Part
 from obdsd.data.check import scored_parts
 from obdsd.data.collection import loader_workers
@@ -16,23 +21,36 @@ from obdsd.data.transforms import evaluation_transform
 from obdsd.errors import InputError
 from obdsd.evaluation import Points, Scores, evaluate
 from obdsd.evaluation.embedding import embed
+from obdsd.evaluation.metrics import Progress, counted
 from obdsd.evaluation.scores import geometry
 from obdsd.models import Embedder
 from obdsd.options import TrainOptions
+from obdsd.processes import versions
+from obdsd.training.features import backbone_digest, unit_features
 from obdsd.training.ranks import Ranks
 
 
 class Scoring:
     """Embeds the parts of a collection with the model as it stands and scores them."""
 
-    def __init__(self, options: TrainOptions, collection: Collection, model: Embedder, ranks: Ranks) -> None:
+    def __init__(
+        self,
+        options: TrainOptions,
+        collection: Collection,
+        model: Embedder,
+        ranks: Ranks,
+        progress: Progress = lambda stage, done, total: None,
+    ) -> None:
         self.options, self.collection, self.model, self.ranks = options, collection, model, ranks
         self._known: dict[int, NDArray[np.float32]] = {}
+        self._features_of: dict[int, NDArray[np.float32]] = {}
         self._scored = "val" if options.score == "validation" else "test"
+        self.progress = progress
 
     def forget(self) -> None:
         """The model changes: what it made of the parts no longer holds."""
         self._known.clear()
+        self._features_of.clear()
 
     def remember(self, rows: Mapping[str, NDArray[np.float32]]) -> None:
         """What the model as it stands is known to make of whole parts."""
@@ -56,17 +74,39 @@ class Scoring:
         """Density and spectral decay of the training set by its true labels, as in the paper."""
         part = self.collection["train"]
         rows = self._rows(part)
-        return self.ranks.once(lambda: geometry(rows, part.labels))
+        with self._stage("geometry of the training set"):
+            return self.ranks.once(lambda: geometry(rows, part.labels))
 
-    def reference(self) -> Mapping[str, Scores]:
-        """The scored classes by the features that training starts from, and by their PCA to the embeddings' length."""
+    def reference(self) -> dict[str, dict[str, float | None]]:
+        """The scored classes by the features that training starts from, and by their PCA to the embeddings' length.
+
+        It is computed once for all runs, here and in other processes, that start from the same features of the same data.
+        """
+        with self._stage("untrained features"):
+            if self.ranks.size > 1 or OUTSIDE:  # ranks compute it together; a metric from outside may change under its name
+                return self.reference_anew()
+            key = {
+                "what": "untrained reference",
+                "features": None if self.model.preprocessing is None else backbone_digest(self.model),
+                "data": {name: part.fingerprint() for name, part in self.collection.parts.items()},
+                "dim": self.model.dim,
+                "scored": [self._scored, *self.options.ks],
+                "device": self.ranks.fabric.device.type,
+                "versions": versions(),
+            }
+            kept = cached(key, lambda: {"scores": np.array(json.dumps(self.reference_anew()))})
+            return json.loads(str(kept["scores"]))
+
+    def reference_anew(self) -> dict[str, dict[str, float | None]]:
+        """The same, whatever was computed before."""
         points, train = self._points(self._scored, self._features), self._features(self.collection["train"])
-        scores = {"frozen features": self._scores(*points)}
+        scores = {"frozen features": self._scores(*points).as_dict()}
         if self.model.dim < min(train.shape):
-            centre = train.mean(axis=0)
-            directions = _main_directions(train - centre, self.model.dim)
+            with self._stage("PCA of the training set"):
+                centre = train.mean(axis=0)
+                directions = _main_directions(train - centre, self.model.dim)
             projected = [each._replace(embeddings=(each.embeddings - centre) @ directions) for each in points]
-            scores["their PCA"] = self._scores(*projected)
+            scores["their PCA"] = self._scores(*projected).as_dict()
         return scores
 
     def projection(self) -> NDArray[np.float32]:
@@ -74,7 +114,8 @@ class Scoring:
         rows, dim = self._features(self.collection["train"]), self.model.dim
         if dim > rows.shape[1]:
             raise InputError(f"dim={dim} is more than the {rows.shape[1]} features that head_init=projection keeps; ask for fewer")
-        return self.ranks.once(lambda: np.ascontiguousarray(_main_directions(rows, dim).T))
+        with self._stage("projection of the training set"):
+            return self.ranks.once(lambda: np.ascontiguousarray(_main_directions(rows, dim).T))
 
     def _points(self, part: str, rows_of: Callable[[Part], NDArray[np.float32]] | None = None) -> list[Points]:
         """What is searched and, if that is another part, what searches it: as the model embeds them, or with other rows."""
@@ -85,7 +126,8 @@ class Scoring:
         most = len(gallery.labels) - (query is None)
         depths = [k for k in self.options.ks if k <= most]  # held-out classes may be few; test classes were checked before
         rows, labels, groups = gallery
-        return self.ranks.once(lambda: evaluate(rows, labels, depths, query=query, groups=groups, clusters=clusters, details=details))
+        how: dict[str, Any] = {"query": query, "groups": groups, "clusters": clusters, "details": details, "progress": self.progress}
+        return self.ranks.once(lambda: evaluate(rows, labels, depths, **how))
 
     def _rows(self, part: Part) -> NDArray[np.float32]:
         if id(part) not in self._known:
@@ -94,16 +136,43 @@ class Scoring:
 
     def _features(self, part: Part) -> NDArray[np.float32]:
         """Unit rows of what the head is given."""
-        rows = part.matrix() if part.is_rows else self.rows_of(self.model.headless(), part)
+        if part.is_rows:
+            rows = part.matrix()
+        elif self.ranks.size > 1:  # they share the work
+            rows = self.rows_of(self.model.headless(), part)
+        else:
+            rows = self._known_features()[id(part)]
         return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+    def _known_features(self) -> dict[int, NDArray[np.float32]]:
+        """Of all parts, while the model stands still."""
+        if not self._features_of:
+            advance = counted(self.progress, "features", sum(map(len, self.collection.parts.values())))
+            workers, device = self.options.workers, self.ranks.fabric.device
+            features = unit_features(self.model, self.collection, device=device, workers=workers, advance=advance)
+            self._features_of = {id(self.collection[name]): rows for name, rows in features.items()}
+        return self._features_of
 
     def rows_of(self, model: nn.Module, part: Part) -> NDArray[np.float32]:
         """Unit rows of a part by a model, its items as at a test; each rank embeds its share."""
+        stage = f"embedding {next((name for name, each in self.collection.parts.items() if each is part), 'train')} items"
         preprocessing = self.model.preprocessing
         if preprocessing is not None:
             part = part.replace(transform=evaluation_transform(preprocessing))
         workers, device = loader_workers(self.options.workers, part), self.ranks.fabric.device
-        return self.ranks.embedded(part, lambda share: embed(model, share, batch_size=256, workers=workers, device=device))
+
+        def embedded(share: Part) -> NDArray[np.float32]:
+            advance = counted(self.progress, stage, len(share))
+            return embed(model, share, batch_size=256, workers=workers, device=device, advance=advance)
+
+        return self.ranks.embedded(part, embedded)
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        """Something that cannot be counted."""
+        self.progress(name, 0, 1)
+        yield
+        self.progress(name, 1, 1)
 
 
 def _main_directions(rows: NDArray[np.float32], count: int) -> NDArray[np.float32]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -15,11 +14,11 @@ from torch import Tensor, nn
 from obdsd.convert import fits
 from obdsd.data import Collection
 from obdsd.errors import InputError
+from obdsd.evaluation.metrics import Progress, counted
 from obdsd.method.teachers import TeacherBatch
 from obdsd.models.weights import check_kinds, state_digest
 from obdsd.options import TrainOptions, hints_of
 from obdsd.seeds import seed_of
-from obdsd.terminal import bar
 from obdsd.training import build
 from obdsd.training.features import as_rows, unit_features
 from obdsd.training.gradient import backward, gradient_share, in_chunks, targets_reading
@@ -52,9 +51,15 @@ class Trainer:
     """Data, model, system and optimiser of a training, made of its options. It reads no run's folder and writes none."""
 
     def __init__(
-        self, options: TrainOptions, collection: Collection, ranks: Ranks | None = None, *, announce: Callable[[], None] | None = None
+        self,
+        options: TrainOptions,
+        collection: Collection,
+        ranks: Ranks | None = None,
+        *,
+        announce: Callable[[], None] = lambda: None,
+        progress: Progress = lambda stage, done, total: None,
     ) -> None:
-        """`announce` is called before features are computed, which may take long; without it that is done in silence."""
+        """`announce` is called before features are computed, which may take long; `progress` is told of what does."""
         self.ranks = ranks or Ranks(engine(options.device, options.precision))
         self.fabric, self.device = self.ranks.fabric, self.ranks.fabric.device
         options, _ = build.fitted(options, collection, self.ranks.size)
@@ -74,21 +79,17 @@ class Trainer:
             self.system.compile_model()
         self.optimizer: Any = self.fabric.setup_optimizers(build.optimizer_of(options, self.system))
         if options.frozen:  # what can be refused was refused: from here on images are rows
-            self.collection = self._frozen(announce)
+            announce()
+            self.collection = self._frozen(progress)
             self.part = build.training_part(options, self.collection)
         self.batches = TrainingBatches(options, self.part, self.model, sampler)
         self._stateful: dict[str, Any] = {"system": self.system, "optimizer": self.optimizer, "precision": self.fabric.strategy.precision}
-        self.scoring = Scoring(options, self.collection, self.model, self.ranks)
+        self.scoring = Scoring(options, self.collection, self.model, self.ranks, progress)
 
-    def _frozen(self, announce: Callable[[], None] | None) -> Collection:
+    def _frozen(self, progress: Progress) -> Collection:
         """The collection as the backbone's features."""
-        shown = (
-            nullcontext(lambda count: None) if announce is None else bar("features", sum(map(len, self.source.parts.values())), "images")
-        )
-        if announce is not None:
-            announce()
-        with shown as advance:
-            features = unit_features(self.whole, self.source, device=self.device, workers=self.options.workers, advance=advance)
+        advance = counted(progress, "features", sum(map(len, self.source.parts.values())))
+        features = unit_features(self.whole, self.source, device=self.device, workers=self.options.workers, advance=advance)
         return as_rows(self.source, features)
 
     @property

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from obdsd.errors import InputError
+from obdsd.evaluation.metrics import Progress
 from obdsd.files import read_mapping
 from obdsd.options import as_dict
 from obdsd.training.build import collection_of
@@ -28,7 +29,14 @@ class Check(NamedTuple):
     differences: Sequence[str]
 
 
-def verify_run(folder: Path, *, data: str | None = None, device: str = "auto", tolerance: float = 1e-4) -> Iterator[Check]:
+def verify_run(
+    folder: Path,
+    *,
+    data: str | None = None,
+    device: str = "auto",
+    tolerance: float = 1e-4,
+    progress: Progress = lambda stage, done, total: None,
+) -> Iterator[Check]:
     """Look at one side of a run after the other.
 
     Args:
@@ -36,6 +44,7 @@ def verify_run(folder: Path, *, data: str | None = None, device: str = "auto", t
         data: Where its data are now, if not where they were.
         device: Where its model runs.
         tolerance: How far numbers may be from those that are computed again; rounding differs between machines.
+        progress: Told the stage, how much of it is done, and of how much.
     """
     record = RunRecord.read(folder)
     yield Check("the files are whole", list(_damaged(record)))
@@ -47,7 +56,7 @@ def verify_run(folder: Path, *, data: str | None = None, device: str = "auto", t
     if changed:
         return
     model, kept = record.model(), record.rows()
-    scoring = Scoring(options, collection, model, Ranks(engine(device, "32")))
+    scoring = Scoring(options, collection, model, Ranks(engine(device, "32")), progress)
     model.to(scoring.ranks.fabric.device)
     if kept:
         others = list(_other_rows(scoring, kept, tolerance))
@@ -120,8 +129,8 @@ def _other_scores(record: RunRecord, scoring: Scoring, tolerance: float) -> Iter
     if record.validation is not None:
         yield from _differences("validation of result.json", record.validation, again, scoring.validation().as_dict(), tolerance)
     if record.reference and scoring.collection.kind == "embeddings":  # of images the network before the training is not kept
-        for name, own in scoring.reference().items():
-            yield from _differences(f"{name} of result.json", record.reference.get(name, {}), again, own.as_dict(), tolerance)
+        for name, own in scoring.reference_anew().items():
+            yield from _differences(f"{name} of result.json", record.reference.get(name, {}), again, own, tolerance)
     said, classes = record.per_class, scores.per_class
     if said["labels"] != [str(label) for label in classes.labels] or said["queries"] != classes.queries.tolist():
         yield "per_class.json has other classes, or other numbers of queries"
