@@ -138,12 +138,14 @@ IDLE = [  # what makes some options do nothing, and values of those options
     ({"teacher": "none", "preset": "ms"}, "teacher=none", {"targets": "pairwise", "weight": 3.0, "temperature": 3.0, "ramp": "constant"}),
     ({"backbone": "features"}, "backbone=features", {"pretrained": "imagenet", "pooling": "avg+max", "batchnorm": "train", "size": 64}),
     ({"backbone": "features"}, "backbone=features", {"crop": 0.5, "flip": False, "channels_last": True}),
+    ({"backbone": "features"}, "backbone=features", {"skip_unreadable": True}),
+    ({"backbone": "tiny-conv"}, "backbone=tiny-conv", {"drop_nan": True}),
     ({"supervision": "none"}, "supervision=none", {"replacement": True}),
     ({"head": "none"}, "head=none", {"head_lr": 0.1}),
     ({"optimizer": "adam"}, "optimizer=adam", {"momentum": 0.5}),
     ({"schedule": "cosine"}, "schedule=cosine", {"lr_gamma": 0.5}),
 ]
-ACTS_BESIDE = {"momentum": {"optimizer": "sgd"}, "lr_gamma": {"schedule": "steps", "lr_steps": (2,)}}
+ACTS_BESIDE = {"momentum": {"optimizer": "sgd"}, "drop_nan": {"backbone": "features"}, "lr_gamma": {"schedule": "steps", "lr_steps": (2,)}}
 
 
 def test_every_option_that_may_be_idle_is_listed_here():

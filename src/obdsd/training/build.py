@@ -14,20 +14,20 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from obdsd.catalogue import LOSSES, SYSTEMS, TARGETS, TEACHERS
 from obdsd.data import Collection, Part, open_data
-from obdsd.data.check import check_scorable, check_unseen, scored_parts
+from obdsd.data.check import check_scorable, check_trainable, check_unseen, scored_parts
 from obdsd.data.noise import flip_labels
 from obdsd.errors import InputError
 from obdsd.method.distillation import SelfDistillation
 from obdsd.models import FEATURES, Embedder
 from obdsd.objectives import System
-from obdsd.options import TrainOptions
+from obdsd.options import TrainOptions, opening
 from obdsd.provenance import TrainedOn, short_digest
 
 
 def collection_of(options: TrainOptions) -> Collection:
     """The data, with classes held out as asked."""
-    how: dict[str, Any] = {"seed": options.split_seed, "test_fraction": options.test_fraction, "allow_incomplete": options.allow_incomplete}
-    collection = open_data(options.data, **how)
+    collection = open_data(options.data, seed=options.split_seed, test_fraction=options.test_fraction, **opening(options))
+    check_trainable(collection)
     if options.val_fraction or options.fold:
         if "val" in collection.parts:
             raise InputError(f"{options.data}: has held-out classes of its own (val); leave val_fraction and val_fold out")
