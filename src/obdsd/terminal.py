@@ -54,8 +54,11 @@ def bar(what: str, total: int, unit: str = "items") -> Iterator[Advance]:
 
 
 @contextmanager
-def stages() -> Iterator[Callable[[str, int, int], None]]:
-    """A function to be told stage, done and total: one bar after the other."""
+def stages(show: bool = True) -> Iterator[Callable[[str, int, int], None]]:
+    """A function to be told stage, done and total: one bar after the other; none unless `show`."""
+    if not show:
+        yield lambda stage, done, total: None
+        return
     advance: dict[str, Advance] = {}
     before: Counter[str] = Counter()
     with ExitStack() as shown:

@@ -16,6 +16,7 @@ from obdsd.catalogue import LOSSES, SYSTEMS, TARGETS, TEACHERS
 from obdsd.data import Collection, Part, open_data
 from obdsd.data.check import check_scorable, check_trainable, check_unseen, scored_parts
 from obdsd.data.noise import flip_labels
+from obdsd.data.unusable import Progress, check_readable
 from obdsd.errors import InputError
 from obdsd.method.distillation import SelfDistillation
 from obdsd.models import FEATURES, Embedder
@@ -24,9 +25,10 @@ from obdsd.options import TrainOptions, opening
 from obdsd.provenance import TrainedOn, short_digest
 
 
-def collection_of(options: TrainOptions) -> Collection:
-    """The data, with classes held out as asked."""
-    collection = open_data(options.data, seed=options.split_seed, test_fraction=options.test_fraction, **opening(options))
+def collection_of(options: TrainOptions, progress: Progress = lambda stage, done, total: None) -> Collection:
+    """The data, with classes held out as asked. `progress` is told how far the reading is where images are left out."""
+    split: dict[str, Any] = {"seed": options.split_seed, "test_fraction": options.test_fraction}
+    collection = open_data(options.data, **split, **opening(options), progress=progress)
     check_trainable(collection)
     if options.val_fraction or options.fold:
         if "val" in collection.parts:
@@ -41,6 +43,13 @@ def collection_of(options: TrainOptions) -> Collection:
         scored = check_scorable(options.data, collection.parts, "test", options.ks)
         collection = replace(collection, parts={**collection.parts, **scored})
     return collection
+
+
+def check_images(options: TrainOptions, collection: Collection, progress: Progress) -> None:
+    """Refuse images that cannot be read before a training meets them, which may be late. Those that it never reads do not matter."""
+    if not options.skip_unreadable:  # else they are left out
+        used = {name: part for name, part in collection.parts.items() if options.score == "test" or name in ("train", "val")}
+        check_readable(replace(collection, parts=used), progress)
 
 
 def provenance_of(options: TrainOptions, collection: Collection, data: Mapping[str, Any]) -> TrainedOn:

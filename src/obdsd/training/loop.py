@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from obdsd.data import Collection
+from obdsd.data.unusable import left_out_lines
 from obdsd.errors import InputError, Terminated
 from obdsd.evaluation import Scores
 from obdsd.evaluation.scores import finite_or_none
@@ -21,7 +22,7 @@ from obdsd.models.weights import fit
 from obdsd.options import TrainOptions, as_dict
 from obdsd.processes import first_process, versions
 from obdsd.stopping import Stop
-from obdsd.terminal import TrainingDisplay, training_display
+from obdsd.terminal import TrainingDisplay, stages, training_display
 from obdsd.training import build
 from obdsd.training.loggers import check_logger, flat, logger_of
 from obdsd.training.ranks import Ranks, engine
@@ -223,7 +224,7 @@ def train(options: TrainOptions, *, show: bool = True) -> RunRecord:
     with Stop() as stop:
         ranks = Ranks(engine(options.device, options.precision))
         with ranks.together(), RunFolder(path, writes=ranks.rank == 0) as folder:
-            trainer, state, remarks = _prepared(options, folder, ranks)
+            trainer, state, remarks = _prepared(options, folder, ranks, show)
             loop = Loop(trainer, folder, stop)
             if state is None:
                 trainer.begin(partial(_train_first, options, path, trainer, show))
@@ -240,7 +241,7 @@ def train(options: TrainOptions, *, show: bool = True) -> RunRecord:
             return ranks.once(lambda: RunRecord.read(path))
 
 
-def _prepared(options: TrainOptions, folder: RunFolder, ranks: Ranks) -> tuple[Trainer, dict[str, Any] | None, list[str]]:
+def _prepared(options: TrainOptions, folder: RunFolder, ranks: Ranks, show: bool) -> tuple[Trainer, dict[str, Any] | None, list[str]]:
     """A training that all processes can begin alike, the state to go on from, and what the user should know.
 
     The folder is claimed before anything is built. The first process alone reads and writes it; the others are told."""
@@ -248,7 +249,9 @@ def _prepared(options: TrainOptions, folder: RunFolder, ranks: Ranks) -> tuple[T
     def open_data() -> tuple[Collection, dict[str, Any]]:
         check_logger(options.logger)
         folder.claim(options)
-        collection = build.collection_of(options.replace(data=folder.source(options.data)))
+        with stages(show and ranks.rank == 0) as progress:
+            collection = build.collection_of(options.replace(data=folder.source(options.data)), progress)
+            build.check_images(options, collection, progress)
         return collection, data_record(collection)
 
     collection, data = ranks.attempt(open_data)
@@ -258,9 +261,9 @@ def _prepared(options: TrainOptions, folder: RunFolder, ranks: Ranks) -> tuple[T
     opened = ranks.attempt(lambda: folder.open(options, data, here) if folder.writes else None)
     trainer = ranks.attempt(lambda: Trainer(options, collection, ranks))
     of_teachers = ranks.attempt(lambda: build.check_teachers(options, collection, trainer.system))
-    ranks.attempt(lambda: folder.begin(options, data, here))
+    ranks.attempt(lambda: folder.begin(options, data, here, collection.left_out))
     state, remarks = ranks.once(lambda: opened)  # type: ignore[misc]
-    return trainer, state, [*remarks, *of_teachers]
+    return trainer, state, [*left_out_lines(collection), *remarks, *of_teachers]
 
 
 def _train_first(options: TrainOptions, path: Path, trainer: Trainer, show: bool) -> nn.Module:
