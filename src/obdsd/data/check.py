@@ -6,6 +6,7 @@ import hashlib
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from obdsd.data.collection import Collection, some
+from obdsd.data.items import Items
 from obdsd.data.part import Part
 from obdsd.data.unusable import each_item, left_out_lines
 from obdsd.errors import InputError
@@ -157,7 +159,7 @@ def check(collection: Collection, advance: Callable[[int], None] = lambda count:
     trained: dict[bytes, tuple[str, str]] = {}  # content → part and name
     for name in sorted(collection.parts, key=lambda part: part not in ("train", "val")):
         part, own, twice = collection[name], dict[bytes, str](), list[str]()
-        for index, content in each_item(part, _hash):
+        for index, content in each_item(part, partial(_hash, part.items)):
             advance(1)
             if isinstance(content, InputError):
                 problems.append(f"unreadable: {content}")
@@ -188,6 +190,6 @@ def _unfit(collection: Collection) -> Iterator[str]:
             yield f"cannot be scored: {fault}"
 
 
-def _hash(item: Any) -> bytes:
-    content = np.asarray(item)
+def _hash(items: Items, position: int) -> bytes:
+    content = np.asarray(items.read(position))
     return hashlib.blake2b(content.tobytes() + str(content.shape).encode(), digest_size=16).digest()
