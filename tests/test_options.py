@@ -158,12 +158,14 @@ IDLE = [  # what makes some options do nothing, and values of those options
     ({"frozen": True}, "frozen=True", {"batchnorm": "train", "crop": 0.5, "flip": False, "channels_last": True}),
     ({"init": "run"}, "init=run", {"backbone": "tiny-conv", "pretrained": "none", "pooling": "avg+max", "size": 64, "head": "none"}),
     ({"init": "run"}, "init=run", {"hidden": 3, "head_init": "projection", "dim": 3}),
+    ({"backbone": "features"}, "backbone=features", {"skip_unreadable": True}),
+    ({"backbone": "tiny-conv"}, "backbone=tiny-conv", {"drop_nan": True}),
     ({"supervision": "none"}, "supervision=none", {"replacement": True}),
     ({"head": "none"}, "head=none", {"head_lr": 0.1}),
     ({"optimizer": "adam"}, "optimizer=adam", {"momentum": 0.5}),
     ({"schedule": "cosine"}, "schedule=cosine", {"lr_gamma": 0.5}),
 ]
-ACTS_BESIDE = {"momentum": {"optimizer": "sgd"}, "lr_gamma": {"schedule": "steps", "lr_steps": (2,)}}
+ACTS_BESIDE = {"momentum": {"optimizer": "sgd"}, "drop_nan": {"backbone": "features"}, "lr_gamma": {"schedule": "steps", "lr_steps": (2,)}}
 
 
 def test_every_option_that_may_be_idle_is_listed_here():

@@ -5,6 +5,7 @@ Every option stands here once: its default, its sentence, its limits, and beside
 
 from __future__ import annotations
 
+import os
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -193,7 +194,16 @@ class TrainOptions:
 
     split_seed: int = option(0, "Seed of the split by class, where the data give none.", DATA, at_least=0, below=LARGEST)
     test_fraction: float = option(0.5, "Share of the classes that are test classes where the data give no split; 0 trains on all.", DATA)
+    merge: bool = option(
+        False, "Join the parts that the data give and split all classes anew, for train and test parts that share classes.", DATA
+    )
+    root: str | None = option(None, "Folder that the paths of a manifest are below; default the manifest's own.", DATA)
     allow_incomplete: bool = option(False, "Accept a benchmark with missing classes or files.", DATA)
+    skip_unreadable: bool = option(False, "Leave out images that cannot be read; they are counted and named.", DATA, idle=_if_features)
+    drop_nan: bool = option(
+        False, "Leave out vectors that hold NaN or infinity, or only zeros; they are counted and named.", DATA,
+        idle=_unless("backbone", "features"),
+    )  # fmt: skip
     supervision: Literal["labels", "none"] = option(
         "labels", "What makes two images alike: one label (labels), or being two views of one image (none).", DATA
     )
@@ -290,6 +300,8 @@ class TrainOptions:
             object.__setattr__(self, name, value)
         for name, table in (("loss", LOSSES), ("teacher", TEACHERS), ("targets", TARGETS), ("system", SYSTEMS)):
             object.__setattr__(self, name, table.checked(getattr(self, name)))
+        if self.root is not None:  # the same folder from any working directory
+            object.__setattr__(self, "root", os.path.abspath(os.path.expanduser(self.root)))
         check_limits(self)
         _require(bool(self.ks), self, "ks", "must hold a number; try 1,2,4,8")
         object.__setattr__(self, "ks", tuple(sorted({1, *self.ks})))
@@ -396,6 +408,30 @@ def name_of_parts(options: TrainOptions) -> str:
 def _names(part: Spec) -> str:
     """The part and those inside it: `balanced-pairwise`."""
     return "-".join([part.name, *(_names(inner) for inner in part.positional if isinstance(inner, Spec))])
+
+
+def _as_in_training(name: str) -> Any:
+    """An option of a training as one of another command: the same default and sentence."""
+    return option(getattr(TrainOptions, name), _ABOUT[name]["sentence"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpeningOptions:
+    """How a collection is opened, the same for every command; beside the split, whose default may be that of a run."""
+
+    merge: bool = _as_in_training("merge")
+    root: str | None = _as_in_training("root")
+    allow_incomplete: bool = _as_in_training("allow_incomplete")
+    skip_unreadable: bool = _as_in_training("skip_unreadable")
+    drop_nan: bool = _as_in_training("drop_nan")
+
+
+OPENING = tuple(each.name for each in fields(OpeningOptions))
+
+
+def opening(options: TrainOptions | OpeningOptions) -> dict[str, Any]:
+    """What `open_data` is told beside the source and the split."""
+    return {name: getattr(options, name) for name in OPENING}
 
 
 def why_idle(options: TrainOptions, name: str) -> str:

@@ -119,7 +119,7 @@ def test_the_seed_of_the_split_is_not_that_of_k_means(obdsd, tmp_path):
 
 NAMES = np.array([f"{i // 2}.jpg" for i in range(30)])
 BAD_FILES = [  # more of them in tests/data: test_embeddings, test_check
-    ({"x": ROWS}, "has none of labels, label, targets, y; it has 'x'"),
+    ({"x": ROWS}, "scoring needs labels, but it has no column label, "),
     ({"x": ROWS[::5], "y": LABELS[::5]}, "--ks 8 is more than the 5 items of test that can be found"),
     ({"x": ROWS, "y": LABELS, "names": NAMES}, "test holds '0.jpg' 2 times; an item that repeats finds itself, keep one"),
     ({"x": ROWS, "y": LABELS, "split": ["query"] * 30}, "--part test is not there; it has query, choose one of these or split otherwise"),
@@ -133,7 +133,7 @@ def test_files_that_cannot_be_scored_are_refused(refused, tmp_path, arrays, mess
 
 
 ARGUMENTS = [
-    (["tiny"], "data must be given with MODEL 'tiny'; only an embeddings file (.npz, .npy, .parquet) stands alone"),
+    (["tiny"], "data must be given with MODEL 'tiny'; only an embeddings file (.npz, .npy, .parquet, .pt, .safetensors) stands alone"),
     (["tiny", "embeddings:rows.npz"], "embeddings:rows.npz: holds embeddings, but MODEL tiny is made for images; give data that it fits"),
     (["head", "manifest:list.csv"], "manifest:list.csv: holds images, but MODEL head is made for embeddings; give data that it fits"),
     (["head", "wide.npz"], "wide.npz: vectors have length 7, but MODEL head takes 6; give the features that it was trained on"),

@@ -167,7 +167,7 @@ def _help(each: dataclasses.Field[Any]) -> str:
         default = f"{default:g}"
     elif isinstance(default, tuple):
         default = ",".join(map(str, default))
-    if each.name in BY_PRESET:
+    if each.name in BY_PRESET and default is not None:
         default = f"{default} in the paper"
     elif each.name == "preset" and each.default:
         default = "recommended"

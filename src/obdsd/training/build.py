@@ -14,20 +14,22 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from obdsd.catalogue import LOSSES, SYSTEMS, TARGETS, TEACHERS
 from obdsd.data import Collection, Part, open_data
-from obdsd.data.check import check_scorable, check_unseen, scored_parts
+from obdsd.data.check import check_scorable, check_trainable, check_unseen, scored_parts
 from obdsd.data.noise import flip_labels
+from obdsd.data.unusable import Progress, check_readable
 from obdsd.errors import InputError
 from obdsd.method.distillation import SelfDistillation
 from obdsd.models import FEATURES, Embedder, open_model
 from obdsd.objectives import System
-from obdsd.options import ARCHITECTURE, USUAL_BATCH, TrainOptions
+from obdsd.options import ARCHITECTURE, USUAL_BATCH, TrainOptions, opening
 from obdsd.provenance import TrainedOn, short_digest
 
 
-def collection_of(options: TrainOptions) -> Collection:
-    """The data, with classes held out as asked."""
-    how: dict[str, Any] = {"seed": options.split_seed, "test_fraction": options.test_fraction, "allow_incomplete": options.allow_incomplete}
-    collection = open_data(options.data, **how)
+def collection_of(options: TrainOptions, progress: Progress = lambda stage, done, total: None) -> Collection:
+    """The data, with classes held out as asked. `progress` is told how far the reading is where images are left out."""
+    split: dict[str, Any] = {"seed": options.split_seed, "test_fraction": options.test_fraction}
+    collection = open_data(options.data, **split, **opening(options), progress=progress)
+    check_trainable(collection)
     if options.val_fraction or options.fold:
         if "val" in collection.parts:
             raise InputError(f"{options.data}: has held-out classes of its own (val); leave val_fraction and val_fold out")
@@ -66,6 +68,13 @@ def fitted(options: TrainOptions, collection: Collection, processes: int = 1) ->
             what = "items" if options.supervision == "none" else "classes of 2 items or more"
             remarks.append(f"batch_size={changes['batch_size']}: the training set has {classes} {what}; set it to choose another")
     return (options.replace(**changes) if changes else options), remarks
+
+
+def check_images(options: TrainOptions, collection: Collection, progress: Progress) -> None:
+    """Refuse images that cannot be read before a training meets them, which may be late. Those that it never reads do not matter."""
+    if not options.skip_unreadable:  # else they are left out
+        used = {name: part for name, part in collection.parts.items() if options.score == "test" or name in ("train", "val")}
+        check_readable(replace(collection, parts=used), progress)
 
 
 def provenance_of(options: TrainOptions, collection: Collection, data: Mapping[str, Any], before: TrainedOn | None) -> TrainedOn:

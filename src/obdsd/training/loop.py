@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from obdsd.data import Collection
+from obdsd.data.unusable import left_out_lines
 from obdsd.errors import InputError, Terminated
 from obdsd.evaluation import Scores
 from obdsd.evaluation.scores import finite_or_none
@@ -268,7 +269,8 @@ def _prepared(
     def open_data() -> tuple[Collection, dict[str, Any]]:
         check_logger(options.logger)
         folder.claim(options)
-        collection = build.collection_of(options.replace(data=folder.source(options.data)))
+        collection = build.collection_of(options.replace(data=folder.source(options.data)), tell)
+        build.check_images(options, collection, tell)
         return collection, data_record(collection)
 
     tell("reading the data", 0, 1)
@@ -286,9 +288,9 @@ def _prepared(
     if not options.frozen:
         announce()
     of_models = ranks.attempt(lambda: build.check_seen(options, collection, trainer.system, trainer.begun_as))
-    ranks.attempt(lambda: folder.begin(trainer.options, data, here))
+    ranks.attempt(lambda: folder.begin(trainer.options, data, here, collection.left_out))
     state, remarks = ranks.once(lambda: opened)  # type: ignore[misc]
-    return trainer, state, [*of_data, *remarks, *of_models]
+    return trainer, state, [*left_out_lines(collection), *of_data, *remarks, *of_models]
 
 
 @contextmanager
