@@ -81,7 +81,9 @@ def made_run(name: str, seed: int, noise: float, local: np.ndarray, images: bool
             classes=[BIRDS[label] for label in LABELS[:24]],
             which="epoch 3, batch 1",
         ),
-        cost=Cost(seconds=0.1 + 0.02 * seed, teacher=0.22, targets=0.013 * seed, memory_mib=812.0 if images else None),
+        cost=Cost(
+            seconds=0.1 + 0.02 * seed, ratio=1 + 0.2 * seed, teacher=0.22, targets=0.013 * seed, memory_mib=812.0 if images else None
+        ),
         training_seconds=754.0,
         options={"seed": seed, "loss": "multi-similarity", "targets": "batch-diffusion(omega=0.3)" if seed else None, "epochs": 12},
         versions={"obdsd": "0.1.0", "torch": "2.10"},
