@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.report.made_content import CONTENT, LABELS, expected, made_content, queries, right
+from tests.report.made_content import CONTENT, LABELS, expected, in_turns, made_content, queries, right
 
 NO_WEBGL = """const get = HTMLCanvasElement.prototype.getContext; HTMLCanvasElement.prototype.getContext = function (kind, ...more)
     { return kind.includes('webgl') ? null : get.call(this, kind, ...more); };"""
@@ -31,7 +31,7 @@ def test_one_run_on_a_phone_has_nothing_to_compare(opened):
     keys = page.eval_on_selector_all("[data-filter]", "buttons => buttons.map(button => button.dataset.filter)")
     assert keys == ["all", "wrong", "cross", "local", "chosen"]
     page.click("[data-filter=wrong]")
-    assert queries(page) == np.flatnonzero(~right(content.runs[0], content.labels)).tolist()
+    assert queries(page) == in_turns(np.flatnonzero(~right(content.runs[0], content.labels)))
     assert page.locator(".maps .plot").count() == 1
     assert page.locator("#compare").count() == 0
     assert page.trouble == []
@@ -97,3 +97,32 @@ def test_without_scripts_the_first_screen_is_complete(opened):
         assert place.inner_text().startswith(row.name)
     assert page.locator(".sentences li").all_inner_texts() == list(CONTENT.sentences)
     assert page.is_visible("noscript")
+
+
+def numbered(content):
+    """Classes and runs whose names are numbers; losses that are tiny, or nothing but zeros."""
+    batches = [replace(run.batch, classes=[str(7 * label) for label in sorted(LABELS[:24])]) for run in content.runs]
+    runs = [replace(run, name=str(number), batch=batch) for number, (run, batch) in enumerate(zip(content.runs, batches, strict=True), 5)]
+    tiny, zeros = ([[(epoch, value * epoch) for epoch in range(1, 9)] for _ in runs] for value in (6e-5, 0.0))
+    curves = [replace(content.curves[0], title="tiny", lines=tiny), replace(content.curves[0], title="zeros", lines=zeros)]
+    return replace(content, classes=[str(7 * number) for number in range(12)], runs=runs, curves=curves)
+
+
+def test_names_that_are_numbers_and_numbers_that_are_small(opened):
+    page = opened(numbered(made_content()))
+    for axis in ("xaxis", "yaxis"):
+        assert page.evaluate(f"document.getElementById('matrix-0')._fullLayout.{axis}.type") == "category"
+    assert page.evaluate("document.getElementById('matrix-0')._fullLayout.xaxis.range") == pytest.approx([-0.5, 23.5], abs=0.1)
+    assert page.evaluate("document.getElementById('cost-plot')._fullLayout.yaxis.type") == "category"
+    ticks = page.eval_on_selector_all("#curve-0 .ytick", "all => all.map(tick => tick.textContent)")
+    assert ticks
+    assert not any("μ" in tick or "µ" in tick for tick in ticks)
+    assert any("10−4" in tick for tick in ticks)
+    assert page.evaluate("document.getElementById('curve-1')._fullLayout.yaxis.range")[0] == 0
+    assert page.trouble == []
+
+
+def test_a_plot_of_nothing_is_not_drawn(bare):
+    assert bare.is_hidden("#gradient")
+    assert bare.is_visible("#gradient-words")
+    assert bare.is_visible("#distances .main-svg >> nth=0")

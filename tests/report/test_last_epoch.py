@@ -13,7 +13,7 @@ from obdsd.data import open_data
 from obdsd.evaluation.metrics import METRICS, Metric
 from obdsd.method.targets import BatchDiffusion, MeanMix, PairwiseTargets, balance
 from obdsd.models import Embedder
-from obdsd.report import gather, last_epoch
+from obdsd.report import cost, gather
 from obdsd.report.measures import curves_of, sample_of
 from obdsd.training import RunRecord
 from obdsd.training.build import collection_of, training_part
@@ -39,9 +39,9 @@ def systems(content, tmp_path_factory):
     """A run of every kind of system, side by side in one report, on a clock of its own."""
     folder, data = tmp_path_factory.mktemp("systems"), content.runs[0].options["data"]
     folders = [quick_run(name, data, folder / name, val_fraction=0.4, **changes) for name, changes in SYSTEMS.items()]
-    seconds = itertools.cycle([1.0, 0.5, 4.0])  # of the teacher, of its targets, of the whole step
+    seconds = {"teach": 1.0, "_refine": 0.5, "step": 4.0}  # of the teacher, of its targets, of the whole step
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(last_epoch, "seconds_of", lambda act, device: (next(seconds), act()))
+        patch.setattr(cost, "seconds_of", lambda act, device: (seconds[act.func.__name__], act()))
         runs = gather(folders, device="cpu").runs
     return dict(zip(SYSTEMS, runs, strict=True))
 
@@ -156,8 +156,24 @@ def test_on_a_gpu_the_peak_is_that_of_the_step(monkeypatch):
     peak = {"bytes": 9 * 2**20}
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: peak.update(bytes=0))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: peak["bytes"])
-    assert last_epoch._peak_mib(lambda: peak.update(bytes=3 * 2**20), torch.device("cuda")) == 3
-    assert last_epoch._peak_mib(lambda: None, torch.device("cpu")) is None
+    assert cost.peak_mib(lambda: peak.update(bytes=3 * 2**20), torch.device("cuda")) == 3
+    assert cost.peak_mib(lambda: peak.update(bytes=3 * 2**20), torch.device("cuda"), beside=2**20) == 2
+    assert cost.peak_mib(lambda: None, torch.device("cpu")) is None
+
+
+def test_a_machine_that_slows_down_changes_no_ratio(content, monkeypatch):
+    """Ever slower, by a tenth each time that anything is measured; the last run's step is in truth twice as long as the first's."""
+    moments, trainers = itertools.count(), []
+
+    def seconds(act, device):
+        trainer = act.func.__self__ if act.func.__name__ == "step" else None
+        trainers.extend([trainer] * (trainer is not None and trainer not in trainers))
+        return 0.01 * 1.1 ** next(moments) * (2 if trainers.index(trainer) == 2 else 1) if trainer else 0.001, act()
+
+    monkeypatch.setattr(cost, "seconds_of", seconds)
+    found = gather([Path(content.runs[0].folder).parents[1]], device="cpu").runs
+    assert [run.cost.ratio for run in found] == pytest.approx([1, 1 / 1.1, 2 / 1.1])
+    assert [run.cost.seconds for run in found] == pytest.approx([0.01, 0.01 / 1.1, 0.02 / 1.1])
 
 
 # ---- Curves, and the geometry of the training set against all its pairs.

@@ -159,6 +159,10 @@ def test_what_a_step_cannot_tell_is_a_dash():
     (run,) = made.runs
     whole = Page(render(replace(made, runs=[replace(run, cost=replace(run.cost, teacher=None, targets=None))])))
     assert re.search(r"alone\s*100 ms\s*–\s*–\s*812 MiB\s*12 min 34 s", whole.text)
+    assert "beside the first" not in whole.text
+    both = Page(render(made_content(names=("one", "two"))))
+    assert re.search(r"one\s*100 ms\s*1\.00\s*22\.0 %", both.text)
+    assert re.search(r"two\s*120 ms\s*1\.20\s*22\.0 %", both.text)
     none = Page(render(replace(made, runs=[replace(run, cost=None)])))
     assert re.search(r"alone\s*–\s*–\s*–\s*12 min 34 s", none.text)
     assert "peak memory" not in none.text

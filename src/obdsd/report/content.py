@@ -66,9 +66,11 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """A step, measured anew: its seconds, the shares of teacher and targets if they can be told apart, and the peak of memory on a GPU."""
+    """A step, measured anew: its seconds, also beside a step of the first run; the shares of teacher and targets if they can be told apart;
+    and the peak of memory on a GPU."""
 
     seconds: float
+    ratio: float  # to the first run's step, by steps that took turns
     teacher: float | None
     targets: float | None
     memory_mib: float | None

@@ -11,7 +11,8 @@ import numpy as np
 from obdsd.evaluation.metrics import Progress, measured
 from obdsd.models.devices import choose_device
 from obdsd.options import as_dict
-from obdsd.report.content import Content, Run
+from obdsd.report.content import Content, Cost, Run
+from obdsd.report.cost import Steps, cost_of
 from obdsd.report.headline import commands_of, facts_of, headline_of_comparison, headline_of_runs
 from obdsd.report.items import Shown, choose_items, crops_search, neighbours_of, positives_of, read_queries
 from obdsd.report.last_epoch import last_epoch_of
@@ -62,10 +63,17 @@ def gather(
         model.cpu()
     on_map = np.concatenate([shown.numbers(part) for part in shown.parts if (part == "train") == (points == "train")])
     maps = draw_maps([rows[on_map] for rows in views.rows], map, seed, show)
-    runs = []
+    runs: list[Run] = []
+    first: Steps | None = None
+    first_seconds = 0.0
     for place, (name, record) in enumerate(opened.items()):
         show("batches and steps", place, len(records))
-        lessons, batch, cost = last_epoch_of(record, models[place], collection, where)
+        lessons, batch, trainer = last_epoch_of(record, models[place], collection, where)
+        cost: Cost | None = None
+        if trainer is not None:
+            steps = Steps(trainer, first.held if first else 0)
+            cost = cost_of(steps, first, first_seconds)
+            first, first_seconds = (first, first_seconds) if first else (steps, cost.seconds)
         geometry = geometry_of(views.training[place], training.labels, lessons, record.options.temperature, seed)
         runs.append(_run(name, record, shown, views, place, map=maps[place], geometry=geometry, batch=batch, cost=cost))
     show("batches and steps", len(records), len(records))

@@ -1,9 +1,8 @@
-"""A run's last epoch, set up anew: who taught in it, what was taught in one real batch, and what a step costs on this machine."""
+"""A run's last epoch, set up anew: who taught in it, and what was taught in one real batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Literal, NamedTuple
 
@@ -14,12 +13,11 @@ from torch import Tensor
 from obdsd.catalogue import TARGETS
 from obdsd.data import Collection, Part
 from obdsd.errors import InputError
-from obdsd.experiments.timing import seconds_of
-from obdsd.method.teachers import PreviousEpochTeacher, Teacher, TeacherBatch
+from obdsd.method.teachers import PreviousEpochTeacher, Teacher
 from obdsd.models import Embedder
 from obdsd.options import TrainOptions
 from obdsd.presets import preset
-from obdsd.report.content import Batch, Cost, Matrix
+from obdsd.report.content import Batch, Matrix
 from obdsd.spec import Spec
 from obdsd.training import RunRecord, Trainer
 from obdsd.training.build import training_part
@@ -30,8 +28,6 @@ from obdsd.training.run_folder import RunFolder
 from obdsd.training.trainer import Place
 
 BATCHES = 8  # that are seen; one if they are images, which take time
-SECONDS = 1.0  # spent on steps of one run, but for the first two, which are always taken
-STEPS = 9  # at most
 
 OF_TEACHER = "How similar the teacher finds each pair. Blocks on the diagonal are pairs of one class."
 OF_STUDENT = "How similar the trained model finds each pair. It should resemble the targets that it was taught."
@@ -59,8 +55,8 @@ class LastEpoch(NamedTuple):
 
 def last_epoch_of(
     record: RunRecord, model: Embedder, collection: Collection, device: torch.device
-) -> tuple[list[Lesson], Batch, Cost | None]:
-    """What is seen where the run was trained: what was taught in its batches, the first of them, and the cost of a step."""
+) -> tuple[list[Lesson], Batch, Trainer | None]:
+    """What is seen where the run was trained: what was taught in its batches, the first of them, and the training to take steps of."""
     part = training_part(record.options, collection)
     last = _last_epoch(record, model.to(device), collection, device)
     lessons = _lessons(record, model, part, last, device)
@@ -68,7 +64,7 @@ def last_epoch_of(
     for seen in (model, last.stand_in):
         if seen is not None:
             seen.cpu()  # the memory of a step is then its own
-    return lessons, batch, None if last.trainer is None else cost_of(last.trainer)
+    return lessons, batch, last.trainer
 
 
 def _last_epoch(record: RunRecord, model: Embedder, collection: Collection, device: torch.device) -> LastEpoch:
@@ -168,41 +164,3 @@ def _matrices(options: TrainOptions, lesson: Lesson, order: Tensor) -> Iterator[
         values = lesson.targets[order][:, order].numpy()
         yield Matrix(title="Targets of this run", kind="refined", sentence=f"What this run was taught: {own}.", values=values)
     yield Matrix(title="Student's similarities", kind="similarity", sentence=OF_STUDENT, values=(student @ student.T).numpy())
-
-
-def cost_of(trainer: Trainer) -> Cost:
-    """Medians over a few of the trainer's own steps on one of its batches, after one that warms up. The trainer's weights move."""
-    trainer.begin_epoch()
-    batch = inputs, labels, indices = trainer.fabric.to_device(next(trainer.batches.epoch(trainer.place.epoch)))
-    step = partial(trainer.step, *batch)
-    memory = _peak_mib(step, trainer.device)
-    times: list[tuple[float, float, float]] = []
-    while not times or (len(times) < STEPS and sum(whole for *_, whole in times) < SECONDS):
-        teaching, taught = seconds_of(partial(trainer.teach, inputs, indices, labels), trainer.device)
-        refining, _ = seconds_of(partial(_refine, trainer, taught), trainer.device)
-        times.append((teaching, refining, seconds_of(step, trainer.device)[0]))
-    teaching, refining, seconds = np.median(times, axis=0).tolist()
-    teacher: float | None = None
-    targets: float | None = None
-    if trainer.system.asks(trainer.progress):
-        teacher = min(teaching / seconds, 1.0)
-        targets = min(refining / seconds, 1.0 - teacher)
-    elif not trainer.system.current_weight(trainer.progress):  # else the teacher learns in the same pass
-        teacher = targets = 0.0
-    return Cost(seconds=seconds, teacher=teacher, targets=targets, memory_mib=memory)
-
-
-def _refine(trainer: Trainer, taught: TeacherBatch | None) -> None:
-    """The targets alone, if there is anything to refine."""
-    known = None if taught is None else taught.only_known()
-    if known is not None and len(known.embeddings) > 1:
-        trainer.system.distill.taught(known)
-
-
-def _peak_mib(step: Callable[[], object], device: torch.device) -> float | None:
-    """The peak of a step on a GPU; other devices do not tell."""
-    on_gpu = device.type == "cuda"
-    if on_gpu:
-        torch.cuda.reset_peak_memory_stats(device)
-    step()
-    return torch.cuda.max_memory_allocated(device) / 2**20 if on_gpu else None

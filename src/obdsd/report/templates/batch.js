@@ -46,7 +46,7 @@ function drawMatrices() {
     const difference = Boolean($("difference")?.checked && targets && own.kind === "refined");
     const values = unpack(own.values), z = difference ? minus(values, unpack(targets.values)) : values;
     const [zmin, zmax] = limits(z, difference);
-    const axis = { showticklabels: false, showgrid: false, automargin: false, constrain: "domain" };
+    const axis = { type: "category", showticklabels: false, showgrid: false, automargin: false, constrain: "domain" };
     draw(`matrix-${place}`, [{
       type: "heatmap", z, x: ticks, y: ticks, zmin, zmax, colorscale: difference ? diverging() : "Cividis",
       hovertemplate: "%{y}<br>%{x}<br>%{z:.4g}<extra></extra>",

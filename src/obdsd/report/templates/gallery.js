@@ -18,14 +18,25 @@ function improved() {
   return best.flatMap(({ label }) => asking.filter(item => labels[item] === label));
 }
 
+// One of each class, then the next of each: neighbours in the data are often alike.
+function inTurns(items) {
+  const met = new Map(), turns = [];
+  items.forEach(item => {
+    const turn = met.get(labels[item]) ?? 0;
+    met.set(labels[item], turn + 1);
+    (turns[turn] ??= []).push(item);
+  });
+  return turns.flat();
+}
+
 const FILTERS = [
-  { key: "all", name: "All", words: () => "All queries, in the order of the data.", queries: () => asking },
+  { key: "all", name: "All", words: () => "All queries: one of each class, then the next of each, in the order of the data.", queries: () => inTurns(asking) },
   { key: "wins", name: "Wins", pair: true, words: () => `Only ${ours().name} finds the right class first; ${base().name} does not.`,
-    queries: () => asking.filter(item => ours().right[item] && !base().right[item]) },
+    queries: () => inTurns(asking.filter(item => ours().right[item] && !base().right[item])) },
   { key: "losses", name: "Losses", pair: true, words: () => `Only ${base().name} finds the right class first; ${ours().name} does not.`,
-    queries: () => asking.filter(item => base().right[item] && !ours().right[item]) },
+    queries: () => inTurns(asking.filter(item => base().right[item] && !ours().right[item])) },
   { key: "wrong", name: several ? "Both wrong" : "Wrong", words: () => "Failure cases: the nearest item is of another class. Beside them, an item that should have been found.",
-    queries: () => asking.filter(item => !ours().right[item] && !base().right[item]) },
+    queries: () => inTurns(asking.filter(item => !ours().right[item] && !base().right[item])) },
   { key: "improved", name: "Most improved classes", pair: true, queries: improved,
     words: () => `Queries of the ${IMPROVED} classes whose Recall@1 rises most from ${base().name} to ${ours().name}, the largest rise first.` },
   { key: "cross", name: "Cross-view", queries: crossView,

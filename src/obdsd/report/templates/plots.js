@@ -12,6 +12,7 @@ const short = (text, length) => plain(text.length > length ? `${text.slice(0, le
 function layout(x, y, more = {}) {
   const axis = title => ({
     title: { text: title, standoff: 8 }, gridcolor: css("--line"), linecolor: css("--line"), zeroline: false, automargin: true, ticks: "",
+    exponentformat: "power", // 6×10⁻⁴, not 600µ
   });
   return {
     autosize: true, height: 290, margin: { l: 52, r: 12, t: 8, b: 44 },
@@ -27,7 +28,15 @@ function layout(x, y, more = {}) {
 
 const CONFIG = { displaylogo: false, responsive: true, displayModeBar: false };
 
-const draw = (id, traces, how) => Plotly.react(id, traces, how, CONFIG);
+// Without a line there is nothing to draw: axes alone would show numbers that nobody measured.
+function draw(id, traces, how) {
+  const empty = !traces.some(({ x, z }) => (z ?? x).length);
+  $(id).hidden = empty;
+  if (!empty) Plotly.react(id, traces, how, CONFIG);
+}
+
+// From 0 on, unless something lies below it; where all is 0, up to 1.
+const fromZero = traces => ({ rangemode: traces.some(({ y }) => y.some(value => value < 0)) ? "normal" : "nonnegative" });
 
 function line(run, x, y, more = {}) {
   return {
@@ -45,7 +54,7 @@ function drawCurves() {
       return [line(run, points.map(point => point[0]), points.map(point => point[1]), { mode, hovertemplate: "epoch %{x}: %{y:.4g}" })];
     });
     const last = Math.max(...traces.flatMap(trace => trace.x));
-    draw(`curve-${place}`, traces, layout("epoch", "", { xaxis: { rangemode: "tozero", tickformat: "d", dtick: last <= 10 ? 1 : null } }));
+    draw(`curve-${place}`, traces, layout("epoch", "", { xaxis: { rangemode: "tozero", tickformat: "d", dtick: last <= 10 ? 1 : null }, yaxis: fromZero(traces) }));
   });
 }
 
@@ -106,7 +115,6 @@ function drawPerClass() {
 
 function drawCost() {
   const measured = runs.filter(run => run.cost);
-  $("cost-plot").hidden = !measured.length;
   const teacher = cost => cost.teacher ?? 0, targets = cost => cost.targets ?? 0;
   const parts = [["the rest of the step", cost => 1 - teacher(cost) - targets(cost), 7], ["teacher", teacher, 0], ["targets", targets, 1]];
   const traces = parts.map(([name, share, colour], place) => ({
@@ -114,5 +122,5 @@ function drawCost() {
     marker: { color: series(colour), pattern: { shape: ["", "/", "x"][place], fillmode: "overlay", fgcolor: css("--paper"), fgopacity: 0.6, size: 7, solidity: 0.2 } }, hovertemplate: "%{x:.3g} s",
   }));
   const height = 110 + 34 * measured.length;
-  draw("cost-plot", traces, layout("seconds per step", "", { barmode: "stack", showlegend: true, height, yaxis: { autorange: "reversed", showgrid: false } }));
+  draw("cost-plot", traces, layout("seconds per step", "", { barmode: "stack", showlegend: true, height, yaxis: { type: "category", autorange: "reversed", showgrid: false } }));
 }
