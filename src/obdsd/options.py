@@ -181,7 +181,10 @@ class TrainOptions:
         MODEL,
     )
     pretrained: str | None = option(
-        None, "Weights to begin with: imagenet (downloaded), offline (in a pip package), none, or a file.", MODEL, idle=_if_features
+        None,
+        "Weights to begin with: imagenet (downloaded), offline (in a pip package), none, a file, a model folder or a run.",
+        MODEL,
+        idle=_if_features,
     )
     pooling: Literal["avg", "avg+max", "token"] = option("avg", "How local features become one row.", MODEL, idle=_if_features)
     head: Literal["linear", "two-layer", "none"] = option("linear", "The layers on the pooled features.", MODEL)

@@ -1,5 +1,7 @@
 import builtins
 import pickle
+import shutil
+from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
@@ -12,6 +14,7 @@ from torch import nn
 from obdsd import InputError
 from obdsd.models import Embedder, weights
 from obdsd.preprocessing import Preprocessing
+from obdsd.provenance import TrainedOn
 from tests.models import oracle
 
 
@@ -115,3 +118,35 @@ def test_imagenet_weights_are_timms_or_the_reason_why_not(monkeypatch):
     monkeypatch.setattr(timm, "create_model", Mock(side_effect=ConnectionError("no route\nto host")))
     with pytest.raises(InputError, match=r"pretrained=imagenet cannot be had for resnet50 \(no route to host\); go online, pass a file"):
         Embedder()
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    """A run's folder with a model in it, whose preprocessing is not the backbone's usual one."""
+    run = tmp_path_factory.mktemp("run")
+    model = Embedder("test_resnet", pretrained="none", dim=4, seed=3)
+    model.preprocessing = replace(model.preprocessing, size=64, resize=80, mean=(0.1, 0.2, 0.3))
+    model.trained_on = TrainedOn(data="x", split_seed=0, test_fraction=0.5, parts={}, classes={}, items={})
+    model.save(run / "model")
+    return run, model
+
+
+@pytest.mark.parametrize("place", ["", "model", "model/model.safetensors"])
+def test_our_own_model_gives_its_backbone_its_preprocessing_and_what_it_has_seen(ours, place):
+    run, model = ours
+    begun = Embedder("test_resnet.r160_in1k", pretrained=run / place, dim=7, seed=5)
+    for key, tensor in model.backbone.state_dict().items():
+        torch.testing.assert_close(begun.backbone.state_dict()[key], tensor, rtol=0, atol=0)
+    assert (begun.dim, begun.preprocessing, begun.trained_on) == (7, model.preprocessing, model.trained_on)
+    torch.testing.assert_close(begun.head.weight, Embedder("test_resnet", pretrained="none", dim=7, seed=5).head.weight)  # a new one
+    larger = Embedder("test_resnet", pretrained=run / place, size=96).preprocessing
+    assert (larger.size, larger.resize, larger.mean) == (96, 120, (0.1, 0.2, 0.3))
+
+
+def test_our_own_model_of_another_backbone_or_without_its_description_is_refused(ours, tmp_path):
+    run, _ = ours
+    with pytest.raises(InputError, match="is a model with backbone=test_resnet, not tiny-conv; use backbone=test_resnet"):
+        Embedder("tiny-conv", pretrained=run)
+    shutil.copy(run / "model" / "model.safetensors", tmp_path)
+    with pytest.raises(InputError, match=r"model\.safetensors: is a model of obdsd without its model\.json; give the folder that holds"):
+        Embedder("test_resnet", pretrained=tmp_path / "model.safetensors")

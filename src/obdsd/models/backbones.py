@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import timm
@@ -63,7 +62,7 @@ def preprocessing_of(name: str, size: int | None = None) -> Preprocessing | None
         return Preprocessing(size=size or 32, resize=size or 32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
     if name == BN_INCEPTION:
         default = bn_inception.PREPROCESSING
-        return default if size is None else replace(default, size=size, resize=size * default.resize // default.size)
+        return default if size is None else default.at(size)
     cfg = published(name)
     size = size or cfg.input_size[-1]
     (m0, m1, m2), (s0, s1, s2) = cfg.mean, cfg.std

@@ -95,10 +95,12 @@ def system_of(options: TrainOptions, model: Embedder, part: Part) -> System:
 
 
 def check_teachers(options: TrainOptions, collection: Collection, system: System) -> list[str]:
-    """A teacher that was trained on what is scored is refused: the student would learn it from there. What to know of others."""
+    """A teacher, or a model to begin with, that was trained on what is scored is refused: the student would know it from there. What to
+    know of others."""
     chosen = scored_parts(options.data, collection.parts, "val" if options.score == "validation" else "test")
-    teachers = [module for module in system.modules() if isinstance(module, Embedder)]
-    return [remark for teacher in teachers for remark in check_unseen(str(options.teacher), teacher.trained_on, chosen)]
+    models = [module for module in system.modules() if isinstance(module, Embedder)]
+    names = [str(options.pretrained if model is system.model else options.teacher) for model in models]
+    return [remark for name, model in zip(names, models, strict=True) for remark in check_unseen(name, model.trained_on, chosen)]
 
 
 def optimizer_of(options: TrainOptions, system: System) -> torch.optim.Optimizer:
