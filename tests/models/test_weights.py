@@ -1,9 +1,13 @@
 import builtins
 import pickle
 import shutil
+import socket
+import threading
+import time
 from dataclasses import replace
-from unittest.mock import Mock
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import huggingface_hub
 import pytest
 import safetensors.torch
 import timm
@@ -109,15 +113,66 @@ def test_a_file_that_is_no_weights_is_refused_and_never_executed(tmp_path, name,
     assert "\n" not in str(error.value)
 
 
-def test_imagenet_weights_are_timms_or_the_reason_why_not(monkeypatch):
-    create = timm.create_model
-    online = Mock(side_effect=lambda name, *, pretrained, **arguments: create(name, **arguments))
-    monkeypatch.setattr(timm, "create_model", online)
-    assert Embedder("test_resnet").architecture.batchnorm == "frozen"
-    assert (online.call_args.args, online.call_args.kwargs["pretrained"]) == (("test_resnet",), True)
-    monkeypatch.setattr(timm, "create_model", Mock(side_effect=ConnectionError("no route\nto host")))
-    with pytest.raises(InputError, match=r"pretrained=imagenet cannot be had for resnet50 \(no route to host\); go online, pass a file"):
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """The hub's address, at which nobody listens unless a test does, and an empty cache."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
+    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    return port
+
+
+REMEDIES = "go online, pass a file by pretrained=FILE, or use backbone=tf_efficientnet_lite0 with pretrained=offline"
+
+
+def test_a_hub_that_cannot_be_reached_is_one_line_at_once(hub, monkeypatch):
+    """Its client would try eleven times, for most of a minute."""
+    begun = time.monotonic()
+    with pytest.raises(
+        InputError, match=rf"^pretrained=imagenet cannot be had for resnet50 \(http://127.*Connection refused\); {REMEDIES}$"
+    ):
         Embedder()
+    assert time.monotonic() - begun < 15
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match=rf"^pretrained=imagenet cannot be had for resnet50 \(HF_HUB_OFFLINE is set\); {REMEDIES}$"):
+        Embedder()
+
+
+def test_a_hub_that_answers_is_asked_in_earnest(hub):
+    asked = []
+
+    class Nothing(BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            asked.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, *words): ...
+
+    with ThreadingHTTPServer(("127.0.0.1", hub), Nothing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(InputError, match=rf"^pretrained=imagenet cannot be had for test_resnet .*{REMEDIES}$") as refusal:
+            Embedder("test_resnet")
+        server.shutdown()
+    assert "\n" not in str(refusal.value)
+    assert asked[0] == "/"
+    assert asked[1].startswith("/timm/test_resnet.r160_in1k/")
+
+
+def test_weights_that_were_downloaded_before_need_no_hub(hub, tmp_path):
+    file = tmp_path / "models--timm--test_resnet.r160_in1k" / "snapshots" / "abc" / "model.safetensors"
+    for folder in (file.parent, file.parents[2] / "refs"):
+        folder.mkdir(parents=True)
+    (file.parents[2] / "refs" / "main").write_text("abc")
+    published = timm.create_model("test_resnet", pretrained=False).state_dict()
+    safetensors.torch.save_file(published, file)
+    model = Embedder("test_resnet")
+    key, tensor = next(iter(model.backbone.state_dict().items()))
+    torch.testing.assert_close(tensor, published[key])
+    assert model.architecture.batchnorm == "frozen"
 
 
 @pytest.fixture(scope="module")

@@ -103,6 +103,15 @@ def check_teachers(options: TrainOptions, collection: Collection, system: System
     return [remark for name, model in zip(names, models, strict=True) for remark in check_unseen(name, model.trained_on, chosen)]
 
 
+def never_taught(options: TrainOptions, system: System) -> list[str]:
+    """What to know if the distillation never acts, not even in the last epoch."""
+    if not options.distils or system.current_weight((options.epochs - 1) / options.epochs) > 0:
+        return []
+    if options.weight > 0:
+        return ["the distillation never acts: its weight is 0 in the first epoch, the only one; add epochs, or use ramp=constant"]
+    return [f"the distillation never acts: weight={options.weight:g}; this is the plain loss"]
+
+
 def optimizer_of(options: TrainOptions, system: System) -> torch.optim.Optimizer:
     """One group each for the backbone, the head and what the system trains beside them; `base_lr` is what the schedule multiplies."""
     model, beside = system.model, system.parameter_groups(options.lr)

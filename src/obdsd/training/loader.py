@@ -18,19 +18,25 @@ from obdsd.models import Embedder
 from obdsd.options import TrainOptions
 
 
+def sampler_of(options: TrainOptions, part: Part, rank: int = 0, processes: int = 1) -> ClassBatches | InstanceBatches:
+    """Which items are in which batch."""
+    shape: dict[str, Any] = {"batch_size": options.batch_size, "per_class": options.per_class, "seed": options.seed}
+    shape |= {"rank": rank, "world_size": processes}
+    sampler: ClassBatches | InstanceBatches
+    if options.supervision == "labels":
+        sampler = ClassBatches(part.labels, **shape, replacement=options.replacement)
+    else:
+        sampler = InstanceBatches(len(part), **shape)
+    if options.epoch_batches:
+        sampler.number = min(sampler.number, options.epoch_batches)
+    return sampler
+
+
 class TrainingBatches:
     """The batches of any epoch as (inputs, labels, indices), a function of seed and epoch; of several processes, this one's slice."""
 
-    def __init__(self, options: TrainOptions, part: Part, model: Embedder, rank: int = 0, processes: int = 1) -> None:
-        shape: dict[str, Any] = {"batch_size": options.batch_size, "per_class": options.per_class, "seed": options.seed}
-        shape |= {"rank": rank, "world_size": processes}
-        self.sampler: ClassBatches | InstanceBatches
-        if options.supervision == "labels":
-            self.sampler = ClassBatches(part.labels, **shape, replacement=options.replacement)
-        else:
-            self.sampler = InstanceBatches(len(part), **shape)
-        if options.epoch_batches:
-            self.sampler.number = min(self.sampler.number, options.epoch_batches)
+    def __init__(self, options: TrainOptions, part: Part, model: Embedder, sampler: ClassBatches | InstanceBatches | None = None) -> None:
+        self.sampler = sampler or sampler_of(options, part)
         self.rows: Tensor | None = None
         self.labels = torch.from_numpy(part.labels)
         if model.preprocessing is None:  # rows of a matrix: no item is read alone

@@ -260,7 +260,7 @@ def _prepared(options: TrainOptions, folder: RunFolder, ranks: Ranks) -> tuple[T
     of_teachers = ranks.attempt(lambda: build.check_teachers(options, collection, trainer.system))
     ranks.attempt(lambda: folder.begin(options, data, here))
     state, remarks = ranks.once(lambda: opened)  # type: ignore[misc]
-    return trainer, state, [*remarks, *of_teachers]
+    return trainer, state, [*remarks, *of_teachers, *build.never_taught(options, trainer.system)]
 
 
 def _train_first(options: TrainOptions, path: Path, trainer: Trainer, show: bool) -> nn.Module:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from obdsd.catalogue import TARGETS
 from obdsd.convert import fits
 from obdsd.data import Collection
 from obdsd.errors import InputError
@@ -21,7 +22,7 @@ from obdsd.options import TrainOptions, hints_of
 from obdsd.seeds import seed_of
 from obdsd.training import build
 from obdsd.training.gradient import backward, gradient_share, in_chunks, targets_reading
-from obdsd.training.loader import TrainingBatches
+from obdsd.training.loader import TrainingBatches, sampler_of
 from obdsd.training.ranks import Ranks, engine
 from obdsd.training.scoring import Scoring
 
@@ -54,9 +55,11 @@ class Trainer:
         self.ranks = ranks or Ranks(engine(options.device, options.precision))
         self.fabric, self.device = self.ranks.fabric, self.ranks.fabric.device
         self.part = build.training_part(options, collection)
+        sampler = sampler_of(options, self.part, self.ranks.rank, self.ranks.size)
+        TARGETS.build(options.targets)  # like the sampler, to refuse what is wrong before weights are downloaded
         model = build.model_of(options, collection)
         self.model = build.with_whole_statistics(model, options.micro_batch, self.ranks.size, self.device)
-        self.batches = TrainingBatches(options, self.part, self.model, self.ranks.rank, self.ranks.size)
+        self.batches = TrainingBatches(options, self.part, self.model, sampler)
         self.system = build.system_of(options, self.model, self.part).to(self.device)
         if options.channels_last:
             self.model.to(memory_format=torch.channels_last)
