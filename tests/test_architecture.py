@@ -53,7 +53,7 @@ LIBRARIES = {
     "method": {"torch", "jaxtyping"},
     "evaluation": {"numpy", "torch", "faiss", "scipy", "sklearn", "jaxtyping"},
     "objectives": {"torch", "jaxtyping", "pytorch_metric_learning"},
-    "models": {"torch", "jaxtyping", "timm", "safetensors"},
+    "models": {"torch", "jaxtyping", "timm", "safetensors", "huggingface_hub"},
     "cli": {"numpy", "torch"},
 }
 CORE = {"jaxtyping", "numpy", "torch"}

@@ -215,8 +215,9 @@ class TrainOptions:
         MODEL, idle=_if_begun,
     )  # fmt: skip
     pretrained: str | None = option(
-        None, "Weights to begin with: imagenet (downloaded), offline (in a pip package), none, or a file.", MODEL, idle=_if_given
-    )
+        None, "Weights to begin with: imagenet (downloaded), offline (in a pip package), none, a file, a model folder or a run.",
+        MODEL, idle=_if_given,
+    )  # fmt: skip
     init: str | None = option(None, "A run or a model folder to begin with: its backbone and its head are trained on.", MODEL)
     pooling: Literal["avg", "avg+max", "token"] = option("avg", "How local features become one row.", MODEL, idle=_if_given)
     head: Literal["linear", "two-layer", "none"] = option("linear", "The layers on the pooled features.", MODEL, idle=_if_begun)

@@ -2,6 +2,7 @@
 
 import os
 
+import huggingface_hub
 import pytest
 
 from obdsd import cli
@@ -70,3 +71,15 @@ def test_a_mistake_is_one_line(line, answer, capsys, tmp_path, monkeypatch):
     printed, said = capsys.readouterr()
     assert (printed, said[:7], said.count("\n"), os.listdir(tmp_path)) == ("", "obdsd: ", 1, [])
     assert answer in said
+
+
+def test_what_needs_no_network_is_told_before_what_does(refused, monkeypatch, tmp_path):
+    """Weights are asked for last: nobody waits for a download to learn of a typing mistake."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    command = ["train", "manifest:list.csv", "--preset", "ms+obd-sd", "--backbone", "resnet50", "--batch-size"]
+    assert refused(*command, 13).startswith("--batch-size 13 must be")
+    assert refused(*command, 4, "--omega", "1").startswith("--targets batch-diffusion(omega=1.0): --omega 1.0 must lie in [0, 1)")
+    assert refused(*command, 4).startswith(
+        "--pretrained imagenet cannot be had for resnet50 (HF_HUB_OFFLINE is set); go online, pass a file"
+    )

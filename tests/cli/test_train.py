@@ -91,3 +91,20 @@ def test_a_run_is_called_what_it_is_and_an_older_name_does_not_matter(rows, tmp_
     (folder / "config.yaml").write_text(config.replace("\npreset: proxy-anchor\n", "\npreset: ms+obd-sd\n"))
     assert cli.main([*command, "--resume"]) == 0
     assert "is finished: nothing was left to do" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "remark"),
+    [
+        ("--preset ms+obd-sd --epochs 1", "its weight is 0 in the first epoch, the only one; add epochs, or use ramp=constant"),
+        ("--preset ms+obd-sd --weight 0", "weight=0; this is the plain loss"),
+        ("--preset ms+s2sd-msd --ramp linear --epochs 1", "its weight is 0 in the first epoch, the only one"),
+        ("--preset ms+obd-sd --epochs 1 --ramp constant", ""),
+        ("--preset ms+obd-sd", ""),
+        ("--preset ms --epochs 1", ""),
+    ],
+)
+def test_a_distillation_that_never_acts_is_told(rows, tmp_path, capsys, words, remark):
+    assert cli.main(["train", rows, "--out", str(tmp_path / "run"), *SMALL, "--no-reference", *words.split()]) == 0
+    told = capsys.readouterr().err
+    assert ("the distillation never acts" in told, remark in told) == (remark != "", True)

@@ -160,7 +160,16 @@ def check_seen(options: TrainOptions, collection: Collection, system: System, be
     chosen = scored_parts(options.data, collection.parts, "val" if options.score == "validation" else "test")
     teachers = [module for module in system.modules() if isinstance(module, Embedder) and module is not system.model]
     remarks = [remark for teacher in teachers for remark in check_unseen(str(options.teacher), teacher.trained_on, chosen)]
-    return remarks if begun_as is None else [*remarks, *check_unseen(str(options.init), begun_as, chosen)]
+    return remarks if begun_as is None else [*remarks, *check_unseen(str(options.init or options.pretrained), begun_as, chosen)]
+
+
+def never_taught(options: TrainOptions, system: System) -> list[str]:
+    """What to know if the distillation never acts, not even in the last epoch."""
+    if not options.distils or system.current_weight((options.epochs - 1) / options.epochs) > 0:
+        return []
+    if options.weight > 0:
+        return ["the distillation never acts: its weight is 0 in the first epoch, the only one; add epochs, or use ramp=constant"]
+    return [f"the distillation never acts: weight={options.weight:g}; this is the plain loss"]
 
 
 def optimizer_of(options: TrainOptions, system: System) -> torch.optim.Optimizer:

@@ -290,7 +290,7 @@ def _prepared(
     of_models = ranks.attempt(lambda: build.check_seen(options, collection, trainer.system, trainer.begun_as))
     ranks.attempt(lambda: folder.begin(trainer.options, data, here, collection.left_out))
     state, remarks = ranks.once(lambda: opened)  # type: ignore[misc]
-    return trainer, state, [*left_out_lines(collection), *of_data, *remarks, *of_models]
+    return trainer, state, [*left_out_lines(collection), *of_data, *remarks, *of_models, *build.never_taught(options, trainer.system)]
 
 
 @contextmanager
