@@ -22,8 +22,11 @@ def row_groups(path: Path) -> list[list[Chunk]]:
         file.seek(-8, io.SEEK_END)
         file.seek(-8 - int.from_bytes(file.read(4), "little"), io.SEEK_END)
         footer = _value(file, STRUCT)
-    columns = [[chunk.get(3, {}) for chunk in group[1]] for group in footer[4]]
-    return [[Chunk(abs(column.get(5, 0)), abs(column.get(6, 0))) for column in group] for group in columns]
+    try:
+        columns = [[chunk.get(3, {}) for chunk in group[1]] for group in footer[4]]
+        return [[Chunk(abs(column.get(5, 0)), abs(column.get(6, 0))) for column in group] for group in columns]
+    except (AttributeError, LookupError, TypeError):  # a list or a number where fields should be
+        raise OSError("its footer is damaged") from None
 
 
 def _value(file: io.BufferedReader, kind: int) -> Any:

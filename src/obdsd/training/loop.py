@@ -251,14 +251,19 @@ def _prepared(options: TrainOptions, folder: RunFolder, ranks: Ranks, show: bool
         folder.claim(options)
         with stages(show and ranks.rank == 0) as progress:
             collection = build.collection_of(options.replace(data=folder.source(options.data)), progress)
-            build.check_images(options, collection, progress)
         return collection, data_record(collection)
+
+    def check_images() -> None:
+        if folder.is_new:  # the first process alone knows; a run that goes on has the images that it began with
+            with stages(show) as progress:
+                build.check_images(options, collection, progress)
 
     collection, data = ranks.attempt(open_data)
     parts = {f"data: {name}": f"{part['items']} items, fingerprint {part['fingerprint']}" for name, part in data.items()}
     ranks.agree({**versions(), **options.identity(), "data": None, **parts})  # paths may differ from machine to machine
     here = {"threads": torch.get_num_threads(), "processes": ranks.size}
     opened = ranks.attempt(lambda: folder.open(options, data, here) if folder.writes else None)
+    ranks.attempt(check_images)
     trainer = ranks.attempt(lambda: Trainer(options, collection, ranks))
     of_teachers = ranks.attempt(lambda: build.check_teachers(options, collection, trainer.system))
     ranks.attempt(lambda: folder.begin(options, data, here, collection.left_out))
