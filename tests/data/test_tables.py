@@ -9,7 +9,6 @@ import pytest
 from obdsd.data import tables
 from obdsd.data.embeddings import embeddings
 from obdsd.data.footers import row_groups
-from obdsd.data.footers import row_groups
 from obdsd.data.manifests import manifest
 from obdsd.data.tables import cells, read_table
 from obdsd.errors import InputError
