@@ -137,7 +137,11 @@ def test_what_took_long_to_find_out_is_kept(spoilt, tmp_path, monkeypatch):
     assert [reason.split(": ")[0] for reason in first] == [f"{spoilt}/c0/1.png", f"{spoilt}/c5/3.png"]
     assert told[-1] == ("reading images", 48, 48)
     told.clear()
-    assert (faults(), told) == (first, [])  # nothing was read again
+    assert (faults(), told) == (first, [("reading images", 2, 2)])  # no other was read again
+    moved = spoilt.rename(tmp_path / "elsewhere")
+    reasons = unreadable(open_data(f"folder:{moved}"), lambda *stage: None)
+    assert all(reason.startswith(f"{moved}/c") for part in reasons.values() for reason in part.values())
+    moved.rename(spoilt)
     (kept,) = (tmp_path / "cache").rglob("*.json")
     kept.write_text("spoilt")
     assert (faults(), len(told) > 0) == (first, True)

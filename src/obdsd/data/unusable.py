@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -96,30 +96,32 @@ def bad_vectors(collection: Collection) -> dict[str, dict[int, str]]:
 
 def unreadable(collection: Collection, progress: Progress) -> dict[str, dict[int, str]]:
     """Images that cannot be read. What took long to find out is kept in the cache, by the content of all items."""
-    digests = {name: dict(enumerate(map(_digest, range(len(part)), [part] * len(part)))) for name, part in collection.parts.items()}
-    every = sorted({digest for of_part in digests.values() for digest in of_part.values()})
+    digests = {name: [_digest(part, index) for index in range(len(part))] for name, part in collection.parts.items()}
+    every = sorted({digest for of_part in digests.values() for digest in of_part})
     key = hashlib.blake2b(" ".join([PIL.__version__, *every]).encode(), digest_size=16).hexdigest()
     file = cache_folder() / "readable" / f"{key}.json"
-    known: dict[str, Any] = {}
     if file.exists():
         with suppress(InputError):  # damaged: all are read again
-            known = read_mapping(file)
-            return {name: {i: str(known[d]) for i, d in found.items() if d in known} for name, found in digests.items()}
-    since, faults = time.monotonic(), _read_all(collection, progress)
+            bad = read_mapping(file)
+            return _read(collection, {name: [i for i, d in enumerate(of_part) if d in bad] for name, of_part in digests.items()}, progress)
+    since = time.monotonic()
+    faults = _read(collection, {name: range(len(part)) for name, part in collection.parts.items()}, progress)
     if time.monotonic() - since > WORTH:
         with suppress(InputError):  # where nothing can be kept, it is found out again
-            write_json(file, {digests[name][index]: reason for name, found in faults.items() for index, reason in found.items()})
+            write_json(file, {digests[name][index]: "unreadable" for name, found in faults.items() for index in found})
     return faults
 
 
-def _read_all(collection: Collection, progress: Progress) -> dict[str, dict[int, str]]:
+def _read(collection: Collection, chosen: Mapping[str, Sequence[int]], progress: Progress) -> dict[str, dict[int, str]]:
+    """What is wrong with those of the chosen items that cannot be read."""
     faults: dict[str, dict[int, str]] = {}
-    done, total = 0, sum(map(len, collection.parts.values()))
-    for name, part in collection.parts.items():
+    done, total = 0, sum(map(len, chosen.values()))
+    for name, indices in chosen.items():
+        part = collection[name].take(np.asarray(indices, dtype=np.int64))
         faults[name] = {}
         for index, fault in each_item(part, partial(_try, part.items)):
             if fault is not None:
-                faults[name][index] = str(fault)
+                faults[name][indices[index]] = str(fault)
             done += 1
             if done % CHUNK == 0 or done == total:
                 progress("reading images", done, total)
@@ -131,7 +133,7 @@ def _try(items: Items, position: int) -> None:
     getattr(items, "check", items.read)(position)
 
 
-def _digest(index: int, part: Part) -> str:
+def _digest(part: Part, index: int) -> str:
     try:
         return short_digest(part.items.content(int(part.positions[index])))
     except (InputError, OSError):  # it is not there, or nobody may read it

@@ -115,6 +115,12 @@ def model_of(options: TrainOptions, collection: Collection) -> Embedder:
     return Embedder(options.backbone, dim=dim, features=width, unit_features=options.frozen, **same)
 
 
+def of_head(options: TrainOptions) -> TrainOptions:
+    """The options of the same training on the features themselves, if it is one on frozen features."""
+    images = {"pretrained": None, "init": None, "pooling": "avg", "size": None, "batchnorm": None}
+    return options.replace(frozen=False, backbone=FEATURES, **images) if options.frozen else options
+
+
 def _begun_with(options: TrainOptions, collection: Collection) -> Embedder:
     """The model of another run, or of a model folder."""
     model = open_model(str(options.init))

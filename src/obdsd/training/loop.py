@@ -270,8 +270,13 @@ def _prepared(
         check_logger(options.logger)
         folder.claim(options)
         collection = build.collection_of(options.replace(data=folder.source(options.data)), tell)
-        build.check_images(options, collection, tell)
         return collection, data_record(collection)
+
+    def before_long_work() -> None:
+        if notes:
+            print(*notes, sep="\n", file=sys.stderr, flush=True)
+        if folder.is_new:  # the first process alone knows; a run that goes on has the images that it began with
+            build.check_images(options, collection, tell)
 
     tell("reading the data", 0, 1)
     collection, data = ranks.attempt(open_data)
@@ -283,10 +288,9 @@ def _prepared(
     _take_threads(folder.threads() if ranks.size == 1 else None)
     here = {"threads": torch.get_num_threads(), "processes": ranks.size}
     opened = ranks.attempt(lambda: folder.open(options, data, here) if folder.writes else None)
-    announce = partial(print, *notes, sep="\n", end="\n" * bool(notes), file=sys.stderr, flush=True)
-    trainer = ranks.attempt(lambda: Trainer(options, collection, ranks, announce=announce, progress=tell))
+    trainer = ranks.attempt(lambda: Trainer(options, collection, ranks, announce=before_long_work, progress=tell))
     if not options.frozen:
-        announce()
+        ranks.attempt(before_long_work)
     of_models = ranks.attempt(lambda: build.check_seen(options, collection, trainer.system, trainer.begun_as))
     ranks.attempt(lambda: folder.begin(trainer.options, data, here, collection.left_out))
     state, remarks = ranks.once(lambda: opened)  # type: ignore[misc]
