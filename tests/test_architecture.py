@@ -43,7 +43,7 @@ ROOMS["training"] = {"objectives", "models", "data", "evaluation", "method", *BA
 ROOMS["experiments"] = {"training", "presets", *ROOMS["training"]}
 ROOMS["report"] = {"experiments", *ROOMS["experiments"]}
 ROOMS["cli"] = {"report", "", *ROOMS["report"]}
-ARROWS = {**BASE, **ROOMS, "__main__": {"cli"}, "": {"catalogue", "errors", "method", "objectives", "evaluation"}}  # "" is __init__
+ARROWS = {**BASE, **ROOMS, "__main__": {"cli"}, "": {*ROOMS, "catalogue", "errors", "presets"} - {"cli"}}  # "" is __init__
 LIBRARIES = {
     **{name: set() for name in ("", "__main__", "presets", *LIGHT)},
     "files": {"yaml"},
@@ -53,7 +53,7 @@ LIBRARIES = {
     "method": {"torch", "jaxtyping"},
     "evaluation": {"numpy", "torch", "faiss", "scipy", "sklearn", "jaxtyping"},
     "objectives": {"torch", "jaxtyping", "pytorch_metric_learning"},
-    "models": {"torch", "jaxtyping", "timm", "safetensors"},
+    "models": {"torch", "jaxtyping", "timm", "safetensors", "huggingface_hub"},
     "cli": {"numpy", "torch"},
 }
 CORE = {"jaxtyping", "numpy", "torch"}
@@ -140,6 +140,14 @@ HEAVY = {"lightning", "timm", "faiss", "matplotlib", "torchvision", "pytorch_met
 )
 def test_importing_pulls_in_nothing_heavy(code, without):
     assert loaded_by(code) & without == set()
+
+
+def test_rooms_need_no_import_of_their_own():
+    """The README's line, in a fresh process; before, obdsd.training was there only if something else had imported it."""
+    code = "import obdsd; print(obdsd.presets.preset('ms', 'x.npz').preset, obdsd.training.train.__name__)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "ms train\n"
+    rooms = {"method", "objectives", "models", "data", "evaluation", "training", "experiments", "report", "presets"}
+    assert rooms <= {*dir(obdsd)}
 
 
 def test_public_names_are_there_and_listed():

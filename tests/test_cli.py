@@ -8,6 +8,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+import yaml
 
 import obdsd
 from obdsd import cli
@@ -15,6 +16,8 @@ from obdsd.catalogue import LOSSES
 from obdsd.cli import evaluate, info, parser
 from obdsd.errors import InputError, Terminated
 from obdsd.options import TrainOptions
+from obdsd.presets import LOSSES as PRESET_LOSSES
+from obdsd.presets import METHODS, SENTENCES
 
 SOURCE = Path(obdsd.__file__).parents[1]
 
@@ -57,7 +60,7 @@ def test_help_teaches_commands_and_exit_codes(words, capsys):
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_help_explains_every_option_in_sentences_on_lines_that_fit(command, capsys):
-    text = printed(capsys, command, "--help")
+    text = printed(capsys, command, "--help-all" if command in ("train", "compare") else "--help")
     assert max(map(len, text.splitlines())) <= parser.WIDTH == 110
     assert text.startswith(f"usage: obdsd {command} ")
     words = " ".join(text.split())
@@ -70,22 +73,38 @@ def test_help_explains_every_option_in_sentences_on_lines_that_fit(command, caps
         assert re.search(rf"^  {name.upper()} |^  --{name.replace('_', '-')}[ ,]", text, re.MULTILINE)
 
 
-def test_help_of_a_training_begins_with_what_matters(capsys):
-    text = printed(capsys, "train", "--help")
-    first, second, *_ = re.findall(r"^([a-z][\w ]+):$", text.partition("positional arguments:")[2], re.MULTILINE)
-    assert (first, second) == ("the ones that matter", "method")
-    flags = re.findall(r"^  --([\w-]+)", text.partition(f"{first}:")[2].partition(f"{second}:")[0], re.MULTILINE)
-    matter = "preset loss teacher targets omega weight temperature epochs frozen batch-size lr seed out resume"
-    assert flags == matter.split()
-    assert "The shell needs the quotes" in " ".join(text.split())
-    assert "--flip, --no-flip" in text
-    assert "Learning rate. [1e-05]" in text
+def flags_in(text):
+    """The flags that a help explains, by group."""
+    groups = re.split(r"^([a-z][\w :]+):$", text, flags=re.MULTILINE)
+    found = {title: re.findall(r"^  --([\w-]+)", part, re.MULTILINE) for title, part in zip(groups[1::2], groups[2::2], strict=True)}
+    return {title: " ".join(flags) for title, flags in found.items() if flags}
+
+
+def test_help_of_a_training_shows_what_matters_and_help_all_the_rest(capsys):
+    first, everything = printed(capsys, "train", "--help"), printed(capsys, "train", "--help-all")
+    common = "config print-config debug help-all"
+    assert flags_in(first) == {
+        "what is learned from": "preset loss teacher",
+        "length and speed": "epochs frozen batch-size lr",
+        "the run": "seed out resume",
+        "model": "backbone pretrained dim size",
+        "evaluation": "val-fraction",
+        "help and configuration": common,
+    }
+    assert first.endswith("\nThese are the usual options; --help-all shows all.\n")
+    assert "usual options" not in everything
+    shown = {flag for flags in flags_in(everything).values() for flag in flags.split()}
+    assert shown == {*common.split(), "omega"} | {name.replace("_", "-") for name in TrainOptions.__dataclass_fields__ if name != "data"}
+    assert "The shell needs the quotes" in " ".join(first.split())
+    assert "Learning rate. [1e-05 in the paper]" in first
+    assert "--flip, --no-flip" in everything
 
 
 def test_help_of_a_comparison_has_the_options_of_a_training_that_hold_for_every_row(capsys):
-    text = printed(capsys, "compare", "--help")
-    assert text.index("options:") < text.index("every row: the ones that matter:")
-    shown = {*re.findall(r"--([\w-]+)", text)}
+    first, everything = (flags_in(printed(capsys, "compare", word)) for word in ("--help", "--help-all"))
+    assert [*first][:2] == [*everything][:2] == ["options", "every row: what is learned from"]
+    assert first["every row: model"] == "backbone pretrained dim size"
+    shown = {flag for flags in everything.values() for flag in flags.split()}
     left_out = {name for name in TrainOptions.__dataclass_fields__ if name.replace("_", "-") not in shown}
     assert left_out == {"data", "preset", "seed", "resume"}
 
@@ -103,6 +122,23 @@ def test_parts_of_all_kinds_and_of_one(capsys):
     assert [("batch-diffusion: " in text) for text in (every, losses)] == [True, False]
 
 
+def test_presets_are_listed_with_a_sentence_each(capsys):
+    text = printed(capsys, "presets")
+    assert [*SENTENCES] == ["recommended", *PRESET_LOSSES, *filter(None, METHODS)]
+    for name, sentence in SENTENCES.items():
+        assert re.search(
+            rf"^  {re.escape(name if name in ('recommended', *PRESET_LOSSES) else '+' + name)} +{re.escape(sentence)}$", text, re.MULTILINE
+        )
+        assert re.fullmatch(r"[A-Z].*\.", sentence)
+
+
+def test_the_settings_of_a_preset_on_given_data(capsys):
+    found = yaml.safe_load(printed(capsys, "presets", "ms+bar", "cars196:x"))
+    parts = {"loss": "multi-similarity", "teacher": "born-again", "targets": "pairwise", "system": "standard"}
+    assert found == {"preset": "ms+bar", **parts, "weight": 50.0, "ramp": "constant"}
+    assert yaml.safe_load(printed(capsys, "presets", "ms", "x.npz"))["backbone"] == "features"
+
+
 COMMANDS = ", ".join(cli.COMMANDS)
 SWITCHED = ("x.npz --clusters false", "--clusters No x.npz", "x.npz --clusters=maybe", "a b --clusters maybe", "a b --clusters true")
 MISTAKES = [
@@ -115,20 +151,21 @@ MISTAKES = [
     ("info --formt=json", "--formt is no option of obdsd info; did you mean --format?"),
     ("info --zzz", "--zzz is no option of obdsd info; add --help to see what there is"),
     ("info -f json", "-f is no option of obdsd info; add --help to see what there is"),
-    ("info --format xml", "format=xml must be one of table, json"),
+    ("info --format xml", "--format xml must be one of table, json"),
     ("info --format", "--format needs a value: --format table|json"),
     ("info extra", "'extra' is one word too many: obdsd info [options]; the name of an option begins with --"),
     ("info --debug=yes", "--debug takes no value; --debug turns it on"),
-    ("parts losss", "kind=losss is not known; did you mean loss?"),
-    ("data chek glyphs", "action=chek must be one of check; did you mean check?"),
-    ("data check glyphs --split-seed 1.5", "split_seed=1.5 must be a whole number"),
-    ("data check glyphs --split-seed -1", "split_seed=-1 must be from 0 to less than 2147483647"),
-    ("data check glyphs --test-fraction x", "test_fraction=x must be a number"),
-    ("data check", "data must be given: obdsd data ACTION DATA [options]"),
-    ("data", "action and data must be given: obdsd data ACTION DATA [options]"),
-    ("embed model glyphs", "out must be given: obdsd embed MODEL DATA --out TEXT [options]"),
-    ("report", "runs must be given: obdsd report RUNS [RUNS …] [options]"),
-    ("report a --out x b", "out='x' must end in .html; rename it"),
+    ("presets mss", "PRESET 'mss' is not known; did you mean ms?"),
+    ("parts losss", "KIND losss is not known; did you mean loss?"),
+    ("data chek glyphs", "ACTION chek must be one of check; did you mean check?"),
+    ("data check glyphs --split-seed 1.5", "--split-seed 1.5 must be a whole number"),
+    ("data check glyphs --split-seed -1", "--split-seed -1 must be from 0 to less than 2147483647"),
+    ("data check glyphs --test-fraction x", "--test-fraction x must be a number"),
+    ("data check", "DATA must be given: obdsd data ACTION DATA [options]"),
+    ("data", "ACTION and DATA must be given: obdsd data ACTION DATA [options]"),
+    ("embed model glyphs", "--out must be given: obdsd embed MODEL DATA --out TEXT [options]"),
+    ("report", "RUNS must be given: obdsd report RUNS [RUNS …] [options]"),
+    ("report a --out x b", "--out 'x' must end in .html; rename it"),
     ("evaluate a --ks 1 b c", "'c' is one word too many: obdsd evaluate MODEL [DATA] [options]; the name of an option begins with --"),
 ]  # fmt: skip
 
@@ -159,7 +196,7 @@ def test_debug_adds_the_traceback(capsys):
     assert cli.main(["info", "--format", "xml", "--debug"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("Traceback")
-    assert said.endswith("obdsd: format=xml must be one of table, json\n")
+    assert said.endswith("obdsd: --format xml must be one of table, json\n")
 
 
 RAISED = [
@@ -243,4 +280,4 @@ def test_a_registered_part_that_cannot_be_built_is_named_in_one_line(tmp_path, m
     obdsd.register("loss", "deep", build)
     assert cli.main(["train", "glyphs", "--loss", "deep(depth=3)", "--out", str(tmp_path / "run")]) == 2
     why = 'TypeError: can only concatenate str (not "int") to str'
-    assert capsys.readouterr().err == f"obdsd: loss=deep(depth=3): its builder failed ({why}); mend it\n"
+    assert capsys.readouterr().err == f"obdsd: --loss deep(depth=3): its builder failed ({why}); mend it\n"

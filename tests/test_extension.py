@@ -91,6 +91,6 @@ print(json.dumps([dict(record.scores), trains_margins, record.model().dim, str(p
 
 def test_where_the_package_is_missing_its_parts_are_not_known(capsys):
     assert main(["train", "rings"]) == 2
-    assert capsys.readouterr().err.startswith("obdsd: data='rings' must be NAME:PATH")
+    assert capsys.readouterr().err.startswith("obdsd: DATA 'rings' must be NAME:PATH")
     assert main(["train", "glyphs", "--loss", "pull"]) == 2
-    assert capsys.readouterr().err.startswith("obdsd: loss=pull is not known")
+    assert capsys.readouterr().err.startswith("obdsd: --loss pull is not known")

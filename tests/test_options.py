@@ -35,11 +35,11 @@ def test_options_survive_yaml_json_and_a_command_line():
         options = preset(name, data, seed=3, out="some where")
         plain = as_dict(options)
         for text in (yaml.safe_load(yaml.safe_dump(plain)), json.loads(json.dumps(plain))):
-            assert TrainOptions(**converted(TrainOptions, text)) == options
+            assert TrainOptions.from_dict(text) == options
         words = {
             name: ",".join(map(str, value)) if isinstance(value, list) else str(value) for name, value in plain.items() if value is not None
         }
-        assert TrainOptions(**converted(TrainOptions, words)) == options
+        assert TrainOptions.from_dict(words) == options
 
 
 @pytest.mark.usefixtures("as_shipped")
@@ -95,11 +95,28 @@ IMPOSSIBLE = [
     ({"head": "none", "head_only_epochs": 1}, "head_only_epochs=1 needs a head; use head=linear"),
     ({"head": "two-layer", "head_init": "projection"}, "head_init=projection needs head=linear, not two-layer"),
     ({"supervision": "none", "label_noise": 0.1}, "label_noise=0.1 has no labels to spoil without supervision; leave it out"),
-    ({"preset": "ms"}, "preset=ms is the plain loss, but teacher=previous-epoch would teach; from Python use obdsd.presets.preset("),
+    ({"preset": "ms"}, 'preset=ms is not what these parts are (ms+previous-epoch); use obdsd.presets.preset("ms", data), which fills in'),
+    ({"preset": "margin+bar", "loss": "margin"}, "preset=margin+bar is not what these parts are (margin+previous-epoch); use obdsd"),
     ({"ks": ()}, "ks= must hold a number; try 1,2,4,8"),
     *(({"val_fold": fold}, f"val_fold={fold} must be I/K with I from 0 to K-1, as 0/5") for fold in BAD_FOLDS),
 ]
 test_what_cannot_be_is_refused_in_one_line = refused(IMPOSSIBLE, lambda changes: made(**changes))
+
+
+def test_a_training_is_called_by_its_parts():
+    """The loss, who teaches, and what and how where that is not the usual."""
+    parts = {"loss": "margin(beta=0.6)", "teacher": "ema(decay=0.9)", "targets": "balanced(mean-mix(omega=0.3))", "system": "s2sd"}
+    assert made(**parts).preset == "margin+ema+balanced-mean-mix+s2sd"
+    assert made(teacher="none", targets="pairwise").preset == "ms"  # what nobody teaches has no name
+    assert made(teacher="none", system="s2sd", targets="pairwise").preset == "ms+pairwise+s2sd"
+    assert made(preset="ms+previous-epoch").preset == made().preset == "ms+previous-epoch"
+
+
+def test_a_copy_has_the_name_of_a_preset_until_its_parts_change():
+    options = preset("ms+obd-sd", "glyphs")
+    assert options.replace(epochs=3, targets="batch-diffusion(omega=0.5)").preset == "ms+obd-sd"
+    assert options.replace(loss="margin").preset == "margin+previous-epoch"
+    assert options.replace(teacher="none", preset="plain").preset == "plain"
 
 
 def test_folds_and_what_needs_held_out_classes():
@@ -114,15 +131,15 @@ def test_who_distils(monkeypatch):
     monkeypatch.setattr(SYSTEMS, "_homes", {**SYSTEMS._homes, "beside": SYSTEMS.find("standard")})
     assert made().distils
     assert made(teacher="none", system="s2sd").distils
-    assert not made(teacher="none", preset="ms").distils
-    assert not made(teacher="none", preset="ms", system="beside").distils  # a system that teaches nothing itself
+    assert not made(teacher="none").distils
+    assert not made(teacher="none", system="beside").distils  # a system that teaches nothing itself
 
 
 def test_what_is_kept_and_what_tells_a_run_from_others():
     """A run's numbers are told by its identity: only where it runs and how it is watched may differ."""
     everything, options = {*FIELDS}, made()
     assert everything - {*options.kept()} == {"resume", "report"}
-    machine = {"out", "device", "workers", "checkpoint_minutes", "checkpoint_steps", "keep_checkpoints", "logger"}
+    machine = {"preset", "out", "device", "workers", "checkpoint_minutes", "checkpoint_steps", "keep_checkpoints", "logger"}
     assert everything - {*options.identity()} == {"resume", "report"} | machine
     assert options.replace(device="cpu", out="x", resume=True).identity() == options.identity()
     assert options.replace(seed=1).identity() != options.identity()
@@ -135,18 +152,20 @@ def test_every_option_has_a_sentence_and_a_group():
 
 
 IDLE = [  # what makes some options do nothing, and values of those options
-    ({"teacher": "none", "preset": "ms"}, "teacher=none", {"targets": "pairwise", "weight": 3.0, "temperature": 3.0, "ramp": "constant"}),
+    ({"teacher": "none"}, "teacher=none", {"targets": "pairwise", "weight": 3.0, "temperature": 3.0, "ramp": "constant"}),
     ({"backbone": "features"}, "backbone=features", {"pretrained": "imagenet", "pooling": "avg+max", "batchnorm": "train", "size": 64}),
     ({"backbone": "features"}, "backbone=features", {"crop": 0.5, "flip": False, "channels_last": True}),
     ({"frozen": True}, "frozen=True", {"batchnorm": "train", "crop": 0.5, "flip": False, "channels_last": True}),
     ({"init": "run"}, "init=run", {"backbone": "tiny-conv", "pretrained": "none", "pooling": "avg+max", "size": 64, "head": "none"}),
     ({"init": "run"}, "init=run", {"hidden": 3, "head_init": "projection", "dim": 3}),
+    ({"backbone": "features"}, "backbone=features", {"skip_unreadable": True}),
+    ({"backbone": "tiny-conv"}, "backbone=tiny-conv", {"drop_nan": True}),
     ({"supervision": "none"}, "supervision=none", {"replacement": True}),
     ({"head": "none"}, "head=none", {"head_lr": 0.1}),
     ({"optimizer": "adam"}, "optimizer=adam", {"momentum": 0.5}),
     ({"schedule": "cosine"}, "schedule=cosine", {"lr_gamma": 0.5}),
 ]
-ACTS_BESIDE = {"momentum": {"optimizer": "sgd"}, "lr_gamma": {"schedule": "steps", "lr_steps": (2,)}}
+ACTS_BESIDE = {"momentum": {"optimizer": "sgd"}, "drop_nan": {"backbone": "features"}, "lr_gamma": {"schedule": "steps", "lr_steps": (2,)}}
 
 
 def test_every_option_that_may_be_idle_is_listed_here():

@@ -6,7 +6,7 @@ from obdsd import InputError
 from obdsd.catalogue import DATA, TARGETS, register
 from obdsd.data import training_defaults
 from obdsd.options import as_dict
-from obdsd.presets import LOSSES, METHODS, NAMES, preset, recommended, resolve, resolve_with_idle
+from obdsd.presets import LOSSES, METHODS, NAMES, beyond_preset, preset, recommended, resolve, resolve_with_idle
 from tests.refusing import refused
 
 SOURCES = {kind: f"{kind}:x" for kind in DATA.names if kind not in ("glyphs", "embeddings")} | {"embeddings": "x.npz", "glyphs": "glyphs"}
@@ -123,6 +123,39 @@ def test_nt_xent_needs_no_labels():
 )
 def test_omega_is_short_for_a_setting_of_the_targets(changes, targets):
     assert str(preset("ms+obd-sd", "sop:x", **changes).targets) == targets
+
+
+CALLED = [  # a preset with other parts, and what the run is called
+    ("ms", {"teacher": "ema"}, "ms+ema"),
+    ("ms", {"teacher": "previous-epoch"}, "ms+obd-sd"),
+    ("ms", {"teacher": "frozen(source=somewhere)"}, "ms+frozen"),
+    ("ms", {"system": "s2sd"}, "ms+s2sd"),
+    ("ms+psd", {"teacher": "memory"}, "ms+memory+pairwise"),
+    ("ms+psd", {"targets": "balanced(pairwise)"}, "ms+previous-epoch+balanced-pairwise"),
+    ("ms+bar", {"teacher": "ema"}, "ms+ema+pairwise"),
+    ("ms+obd-sd", {"loss": "proxy-anchor", "teacher": "none"}, "proxy-anchor"),
+    ("ms+obd-sd", {"loss": "multi-similarity(beta=50)", "omega": 0.7}, "ms+obd-sd"),  # other settings of the same parts
+]
+
+
+@pytest.mark.parametrize("data", ["x.npz", "cars196:x"])
+@pytest.mark.parametrize(("name", "changes", "called"), CALLED, ids=[called for *_, called in CALLED])
+def test_a_run_is_called_what_it_is(name, changes, called, data):
+    options = preset(name, data, **changes)
+    assert options.preset == called
+    config = options.kept()  # read by --config, or as it stands, it is the same run
+    assert resolve(config) == resolve(beyond_preset(config)) == options
+
+
+def test_a_teacher_beside_a_plain_loss_is_obd_sd_with_that_teacher():
+    for data in ("x.npz", "cars196:x"):
+        walk = preset("margin+obd-sd", data)
+        assert as_dict(preset("margin", data, teacher="ema")) == {**as_dict(walk), "teacher": "ema", "preset": "margin+ema"}
+
+
+def test_parts_that_make_another_preset_make_the_same_run():
+    """What the first preset set for parts that are gone is gone, too."""
+    assert preset("ms+obd-sd", "x.npz", loss="proxy-anchor", teacher="none") == preset("proxy-anchor", "x.npz")
 
 
 REFUSED = [

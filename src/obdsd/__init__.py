@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what `__getattr__` below resolves, for type checkers and editors
-    from obdsd import objectives
+    from obdsd import data, evaluation, experiments, method, models, objectives, presets, report, training
     from obdsd.catalogue import register
     from obdsd.errors import InputError
     from obdsd.evaluation.metrics import Metric, register_metric
@@ -34,8 +34,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Balanced", "BatchDiffusion", "BornAgainTeacher", "EMATeacher", "FrozenTeacher", "GlobalDiffusion", "InputError", "MeanMix",
     "MemoryTeacher", "Metric", "Objective", "PairwiseTargets", "PreviousEpochTeacher", "ProxyDiffusion", "SelfDistillation", "System",
-    "Targets", "Teacher", "TeacherBatch", "UniformMix", "__version__", "diffuse", "objectives", "register", "register_metric",
-    "softmax_transition", "symmetric_transition",
+    "Targets", "Teacher", "TeacherBatch", "UniformMix", "__version__", "data", "diffuse", "evaluation", "experiments", "method", "models",
+    "objectives", "presets", "register", "register_metric", "report", "softmax_transition", "symmetric_transition", "training",
 ]  # fmt: skip
 _NAMES = {
     "catalogue": "register",
@@ -49,12 +49,13 @@ _NAMES = {
     "objectives.objective": "Objective",
     "objectives.system": "System",
 }
+_ROOMS = ("data", "evaluation", "experiments", "method", "models", "objectives", "presets", "report", "training")
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "objectives":
-        return importlib.import_module("obdsd.objectives")
+    if name in _ROOMS:
+        return importlib.import_module(f"obdsd.{name}")
     if name in _HOME:
         return getattr(importlib.import_module(f"obdsd.{_HOME[name]}"), name)
     raise AttributeError(f"module 'obdsd' has no attribute {name!r}")

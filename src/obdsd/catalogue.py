@@ -66,7 +66,7 @@ DATA = Table(
         "embeddings": "obdsd.data.embeddings:embeddings",
         "glyphs": "obdsd.data.glyphs:glyphs",
     },
-    context=("path", "seed", "test_fraction", "allow_incomplete", "cache"),  # the last only in Python
+    context=("path", "seed", "test_fraction", "allow_incomplete", "root", "cache"),  # the last only in Python
 )
 TABLES = {table.kind: table for table in (LOSSES, TEACHERS, TARGETS, SYSTEMS, DATA)}
 OUTSIDE: set[str] = set()
@@ -81,8 +81,8 @@ def register(kind: str, name: str, build: Callable[..., Any]) -> None:
         name: What it is called in options and on the command line.
         build: A function or class. What the training knows is passed to its arguments of these names: to a loss `num_classes`, `dim`
             and `seed`; to a teacher `model`, `num_samples` and `dim`; to a system `model`, `make_loss`, `teacher`, `distill` and
-            `seed`; to a data set `path`, `seed`, `test_fraction` and `allow_incomplete`. All other arguments are its settings; a data
-            set has none.
+            `seed`; to a data set `path`, `seed`, `test_fraction`, `allow_incomplete` and `root`. All other arguments are its settings; a
+            data set has none.
     """
     if kind not in TABLES:
         raise InputError(f"kind={kind} is not known; {suggestion(kind, TABLES)}")

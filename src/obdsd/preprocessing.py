@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from obdsd.errors import InputError
@@ -46,6 +46,10 @@ class Preprocessing:
             for number in numbers:
                 _check_number(f"preprocessing.{name}", number, positive=name == "std")
         _check_number("preprocessing.range", self.range, positive=True)
+
+    def at(self, size: int) -> Preprocessing:
+        """The same at another size, with the same margin around the centre crop."""
+        return replace(self, size=size, resize=size * self.resize // self.size)
 
 
 def check_choice(field: str, value: object, choices: Sequence[str]) -> None:

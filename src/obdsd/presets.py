@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from obdsd.catalogue import DATA, TARGETS
+from obdsd.catalogue import DATA, TARGETS, TEACHERS
 from obdsd.convert import convert
 from obdsd.data import data_kind
 from obdsd.errors import InputError
-from obdsd.options import TrainOptions, as_dict, converted, part, why_idle
+from obdsd.options import TrainOptions, as_dict, name_of_parts, part, why_idle
 from obdsd.parts import suggestion
 from obdsd.spec import Spec
 
@@ -71,6 +71,38 @@ REASONS: dict[tuple[str, Any], str] = {
 }
 """Why the recommended settings are what they are, and how to choose otherwise."""
 
+SENTENCES = {
+    RECOMMENDED: "What our measurements advise for your data: a head on frozen features, Multi-Similarity, no teacher.",
+    "ms": "Multi-Similarity, the loss of most of the paper's tables.",
+    "margin": "Margin loss with distance-weighted sampling.",
+    "r-margin": "Regularised Margin: one triplet in five pushes a true positive away.",
+    "proxy-anchor": "Proxy-Anchor: every class has a proxy that is learned; fast at many classes.",
+    "proxy-nca": "Proxy-NCA: every item is drawn to its class's proxy.",
+    "soft-triple": "SoftTriple: several proxies a class.",
+    "nt-xent": "Without labels: two views of an image are alike (SimCLR's loss).",
+    "psd": "The model of the epoch before teaches its cosines (progressive self-distillation).",
+    "psd-balanced": "PSD whose targets draw to every item alike; not the paper's.",
+    "psd-constant": "PSD with the full weight from the first epoch on, the paper's ablation.",
+    "obd-sd": "PSD whose cosines are refined by a walk on the batch's graph: the paper's method.",
+    "obd-sd-softmax": "OBD-SD with the walk of the published code.",
+    "anchor": "The pretrained features teach, so that training does not lose them; not the paper's.",
+    "mean-mix": "A control for OBD-SD: the mean row mixed in, no graph.",
+    "uniform-mix": "A control for OBD-SD: a uniform row mixed in, no graph.",
+    "bar": "A first training with the plain loss teaches a second (born again).",
+    "bar+obdp": "Born again, with the walk on the batch's graph.",
+    "s2sd-dsd": "A wider head teaches the one that is kept (S2SD, dual).",
+    "s2sd-msd": "Several wider heads teach (S2SD, multi-scale).",
+    "s2sd-msdf": "Several wider heads and the features teach (S2SD, multi-scale with features).",
+    "s2sd-dsd+obdp": "One wider head, with the walk on the batch's graph.",
+    "s2sd-msd+obdp": "Several wider heads, with the walk on the batch's graph.",
+    "s2sd-msdf+obdp": "Several wider heads and the features, with the walk on the batch's graph.",
+    "global": "PSD with a walk on the graph of the whole training set, once an epoch.",
+    "proxy-diffusion": "PSD with a walk over the batch and the proxies; needs a loss with proxies.",
+}
+"""What `obdsd presets` says of each loss and each method."""
+
+PARTS = ("loss", "teacher", "targets", "system")
+
 CONSTANTS: dict[str, Any] = {"omega": 0.3, "walk_temperature": 1.0, "heads_pooling": "avg+max", "feature_weight": 50.0}
 """What a data set may set for the parts of a method; the paper's for CUB-200-2011."""
 
@@ -115,7 +147,8 @@ def beyond_preset(config: Mapping[str, Any]) -> dict[str, Any]:
     """Of a run's configuration what its preset does not say, so that another preset or other data bring their own settings."""
     if not {"data", "preset"} <= config.keys():
         return dict(config)
-    usual = as_dict(preset(config["preset"], config["data"]))
+    parts = {} if _is_preset(config["preset"]) else {name: config[name] for name in PARTS if name in config}
+    usual = {**as_dict(preset(config["preset"], config["data"], **parts)), **dict.fromkeys(parts)}
     return {name: value for name, value in config.items() if name in ("data", "preset") or name not in usual or value != usual[name]}
 
 
@@ -130,16 +163,25 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
     elif images and name == RECOMMENDED:
         of_data |= WHOLE_NETWORK
     constants = {**CONSTANTS, **{key: of_data.pop(key) for key in CONSTANTS if key in of_data}}
-    settings = {**of_data, **_method_settings(name, kind, constants), "data": given["data"], "preset": name}
+    if not _is_preset(name) and given.keys() >= {*PARTS}:  # a run's own name, made of its parts
+        of_method, name = {part: given[part] for part in PARTS}, ""
+    else:
+        name = _taught(name, given)
+        of_method = _method_settings(name, kind, constants)
+    settings = {**of_data, **of_method, "data": given["data"], "preset": name}
     if given.get("head", "linear") != "linear":
         settings.pop("head_init", None)  # no other head can begin as a projection
     if "backbone" in given and given["backbone"] != settings.get("backbone"):
         settings.pop("pretrained", None)  # weights of another one
-    wanted = {**settings, **given}
+    wanted = {**settings, **given, "preset": name}
     omega = wanted.pop("omega", None)
     if "targets" in wanted:
         wanted["targets"] = _with_omega(part("targets", wanted["targets"]), omega, constants["omega"])
-    options, usual = (TrainOptions(**converted(TrainOptions, values)) for values in (wanted, settings))
+    options, usual = (TrainOptions.from_dict(values) for values in (wanted, settings))
+    if name_of_parts(options) != name_of_parts(usual):  # no longer the preset, which has no say in what is idle now
+        gone = {option for option in of_method if option not in given and why_idle(options, option)}
+        left = {option: value for option, value in wanted.items() if option not in gone}
+        options = TrainOptions.from_dict({**{option: of_data[option] for option in gone & of_data.keys()}, **left, "preset": ""})
     idle = {}
     for option in (name for name in given if name != "omega"):  # what says what holds anyway (a run's own config.yaml) is no mistake
         value = as_dict(options)[option]
@@ -171,10 +213,27 @@ def _of_data(kind: str) -> dict[str, Any]:
     return dict(getattr(DATA.find(kind), "training_defaults", {}))
 
 
+def _is_preset(name: str) -> bool:
+    loss, _, method = _spelt(name)
+    return loss in LOSSES and method in METHODS
+
+
+def _taught(name: str, given: Mapping[str, Any]) -> str:
+    """The preset that is meant: a plain loss beside a teacher is OBD-SD, with that teacher."""
+    teacher = part("teacher", given.get("teacher", "none")).name
+    loss, _, method = _spelt(name)
+    return f"{loss}+obd-sd" if not method and loss in LOSSES and getattr(TEACHERS.find(teacher), "teaches", True) else name
+
+
+def _spelt(name: str) -> tuple[str, str, str]:
+    """A preset as a loss and a method."""
+    return ("ms" if name == RECOMMENDED else name).partition("+")
+
+
 def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict[str, Any]:
     """What a preset's loss and method set for data of this kind."""
-    loss, _, method = ("ms" if name == RECOMMENDED else name).partition("+")
-    if loss not in LOSSES or method not in METHODS:
+    loss, _, method = _spelt(name)
+    if not _is_preset(name):
         known = [*NAMES, *(f"{loss}+{method}" for loss in LOSSES for method in METHODS if method)]
         form = f"it is a loss ({', '.join(LOSSES)}), alone or with a method (+{', +'.join(filter(None, METHODS))})"
         raise InputError(f"preset={name!r} is not known; {suggestion(name, known, form)}")

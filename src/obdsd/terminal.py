@@ -145,7 +145,7 @@ class Stages:
 
     def line(self) -> str | None:
         count = self.count
-        return count and count.line()
+        return None if count is None else count.line()
 
 
 @contextmanager

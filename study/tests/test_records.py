@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from obdsd.errors import InputError
-from obdsd.options import TrainOptions, converted
+from obdsd.options import TrainOptions, as_dict
 from study import records
 from study.tests.made_up import interrupt, small
 
@@ -61,7 +61,7 @@ def test_records_hold_options_as_a_training_writes_them():
         for name, record in records.records(file.parent.name).items():
             rows.setdefault(name.rpartition("/")[0], record.get("options", {}))
         for name, options in rows.items():
-            written = records.settings_of(TrainOptions(**converted(TrainOptions, {"data": "rows.npz", **options})))
+            written = as_dict(TrainOptions.from_dict({"data": "rows.npz", **options}))
             assert options == {option: written[option] for option in options}, f"{file.parent.name}/{name}"
 
 

@@ -91,8 +91,8 @@ def test_flags_count_more_than_a_runs_own_config(config_of, trained):
     [
         (b"epocs: 3", "epocs=3 is no option here; did you mean epochs?"),
         (b"3: 4", "3=4 is no option here; see --help for what there is"),
-        (b"epochs: many", "epochs=many must be a whole number"),
-        (b"flip: maybe", "flip=maybe must be true or false"),
+        (b"epochs: many", "--epochs many must be a whole number"),
+        (b"flip: maybe", "--flip maybe must be true or false"),
         (b"loss: {margin: {beta: 1}}", "loss: "),
         (b"targets: 3", "targets: '3' must begin with a name; write it as margin(beta=0.6, sampling=random)"),
         (b"- epochs", "{file}: must hold named fields, as epochs: 3; mend or restore it"),
@@ -100,7 +100,7 @@ def test_flags_count_more_than_a_runs_own_config(config_of, trained):
         (b"a: [", "{file}: is no YAML (expected the node content, but found '<stream end>' in line 1); mend or restore it"),
         (b"logger: \xff\xfe", "{file}: cannot be read ('utf-8' codec can't decode byte 0xff in position 8: invalid start byte); mend or"),
         (b"logger: \x00", "{file}: cannot be read (unacceptable character #x0000: special characters are not allowed"),
-        (None, "config={file}: no such file; give a YAML file of options"),
+        (None, "--config {file}: no such file; give a YAML file of options"),
     ],
     ids=lambda value: value.decode("latin-1") if isinstance(value, bytes) else "",
 )

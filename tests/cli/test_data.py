@@ -18,8 +18,27 @@ def test_a_good_collection_passes_and_a_bad_one_is_told_what_is_wrong(tmp_path, 
     assert cli.main(["data", "check", f"folder:{tmp_path}"]) == 2
     printed = capsys.readouterr()
     assert "unreadable: " in printed.out
-    assert "same content in training and test: train/train/b/1.png = test/test/d/copy.bmp" in printed.out
+    assert "same content in train and test: train/b/1.png = test/d/copy.bmp" in printed.out
     assert printed.err == f"obdsd: folder:{tmp_path}: training on it would be wrong; mend the 2 problems listed\n"
+    (tmp_path / "test/d/copy.bmp").unlink()
+    assert cli.main(["data", "check", f"folder:{tmp_path}"]) == 2
+    assert capsys.readouterr().err.endswith(": training on it would be wrong; mend the problem listed\n")
+    assert cli.main(["data", "check", f"folder:{tmp_path}", "--skip-unreadable"]) == 0
+    said = [f"remark: {tmp_path}: 1 of 8 images are left out, as they cannot be read: train/a/0.png", "no problem found"]
+    assert capsys.readouterr().out.splitlines()[3:] == said
+
+
+def test_remarks_are_no_reason_to_fail(tmp_path, capsys):
+    for number, name in enumerate(f"{folder}/{i}" for folder in "abcd" for i in range(2)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        picture(number).save(tmp_path / f"{name}.png")
+    picture(0).save(tmp_path / "a/again.png")
+    (tmp_path / "a/notes.txt").touch()
+    assert cli.main(["data", "check", f"folder:{tmp_path}"]) == 0
+    first, second, verdict = capsys.readouterr().out.splitlines()[3:]
+    assert first == "remark: files that are no images by their suffix are not used: 1, a/notes.txt"
+    assert second.endswith(": 1, a/0.png = a/again.png")
+    assert verdict == "no problem found"
 
 
 def test_an_incomplete_benchmark_is_named_with_all_else(tmp_path, capsys):
@@ -29,7 +48,7 @@ def test_an_incomplete_benchmark_is_named_with_all_else(tmp_path, capsys):
             Image.new("RGB", (8, 8), (c * i, 9, 9)).save(tmp_path / f"{c:03}.bird" / f"{i}.png")
     assert cli.main(["data", "check", f"cub200:{tmp_path}"]) == 2
     printed = capsys.readouterr().out
-    problems = ("incomplete: cub200 at", "same content in training and test: ", "cannot be scored: cub200: test: there is one class only")
+    problems = ("incomplete: cub200 at", "same content in train and test: ", "cannot be scored: cub200: test: there is one class only")
     assert all(problem in printed for problem in problems)
     assert cli.main(["data", "check", "cub200:/nowhere/at/all"]) == 2
     assert capsys.readouterr().out == ""

@@ -71,27 +71,79 @@ def test_a_full_disk_leaves_the_old_file_whole(refused, full_disk, tmp_path, nam
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_unreadable_image_is_one_line_from_any_process(refused, tmp_path, workers):
-    for name in (f"{c}/{i}.png" for c in "abcd" for i in range(2)):
+def test_unreadable_images_are_one_line_from_any_process(obdsd, refused, tmp_path, workers):
+    for number, name in enumerate(f"{c}/{i}.png" for c in "abcd" for i in range(2)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        picture().save(tmp_path / name)
-    (tmp_path / "c" / "1.png").write_bytes(b"no image")
-    line = refused("embed", "tiny", f"folder:{tmp_path}", "--out", tmp_path / "x.npz", "--workers", workers)
-    assert line.startswith(f"{tmp_path / 'c' / '1.png'}: ")
+        picture(number).save(tmp_path / name)
+    for name in ("a/0.png", "c/1.png"):
+        (tmp_path / name).write_bytes(b"no image")
+    command = ("embed", "tiny", f"folder:{tmp_path}", "--out", tmp_path / "x.npz", "--workers", workers)
+    line = refused(*command)
+    remedy = "replace or remove them, or leave them out with --skip-unreadable; the first: "
+    assert line.startswith(f"{tmp_path}: 2 of 8 images cannot be read: ")
+    assert {*line.partition("; ")[0].partition("read: ")[2].split(", ")} == {"a/0.png", "c/1.png"}
+    assert f"; {remedy}{tmp_path}/" in line
     assert not (tmp_path / "x.npz").exists()
+    code, _, told = obdsd(*command, "--skip-unreadable")
+    assert (code, told.partition("read: ")[0]) == (0, f"obdsd: {tmp_path}: 2 of 8 images are left out, as they cannot be ")
+    assert sorted(read(tmp_path / "x.npz")["names"]) == sorted({f"{c}/{i}.png" for c in "abcd" for i in range(2)} - {"a/0.png", "c/1.png"})
+
+
+def test_what_has_no_labels_is_embedded(obdsd, refused, tmp_path):
+    """A flat folder, a manifest and a file without labels: rows and names are written, no labels; there is nothing to score."""
+    for i in range(3):
+        picture(i, size=(32, 32)).save(tmp_path / f"{i}.png")
+    (tmp_path / "list.csv").write_text("File\n0.png\n1.png\n2.png\n")
+    np.savez(tmp_path / "rows.npz", x=np.random.default_rng(1).normal(size=(3, 6)).astype(np.float32), names=[f"{i}.png" for i in range(3)])
+    for model, data in (("tiny", f"folder:{tmp_path}"), ("tiny", f"manifest:{tmp_path / 'list.csv'}"), ("head", tmp_path / "rows.npz")):
+        assert obdsd("embed", model, data, "--out", tmp_path / "z.npz", "--workers", 0)[0] == 0
+        columns = read(tmp_path / "z.npz")
+        assert sorted({*columns} - {"obdsd_photos"}) == ["embeddings", "names"]
+        assert list(columns["names"]) == ["0.png", "1.png", "2.png"]
+        assert "scoring needs labels, but it has no " in refused("evaluate", model, data)
+        assert "scoring needs labels, but it has no column label" in refused("evaluate", tmp_path / "z.npz")
+        assert "training needs labels, but it has no " in refused(
+            "train", data, "--out", tmp_path / "run", "--backbone", "features" if model == "head" else "tiny-conv"
+        )
+        assert not (tmp_path / "run").exists()
+        (tmp_path / "z.npz").unlink()
+
+
+def test_one_class_and_no_training_part_are_embedded_and_what_can_be_scored_is(obdsd, refused, tmp_path):
+    x = np.random.default_rng(1).normal(size=(12, 6)).astype(np.float32)
+    cases = {
+        "one class": ({"y": ["a"] * 12}, "part=test is not there"),
+        "two classes": ({"y": ["a", "b"] * 6}, "there is one class only"),
+        "no training part": ({"y": ["a", "b"] * 6, "split": ["test"] * 12}, ""),
+        "query and gallery": ({"y": ["a", "b"] * 6, "split": ["query"] * 4 + ["gallery"] * 8}, ""),
+        "classes on both sides": ({"y": ["a", "b"] * 6, "split": ["train"] * 4 + ["test"] * 8}, ""),
+    }
+    for name, (columns, refusal) in cases.items():
+        np.savez(tmp_path / "x.npz", x=x, **columns)
+        assert obdsd("embed", "head", tmp_path / "x.npz", "--out", tmp_path / "z.npz")[0] == 0, name
+        assert len(read(tmp_path / "z.npz")["embeddings"]) == 12
+        command = ("evaluate", "head", tmp_path / "x.npz", "--ks", "1,2", "--no-clusters")
+        if refusal:
+            assert refusal in refused(*command)
+        else:
+            assert obdsd(*command)[0] == 0, name
+    np.savez(tmp_path / "x.npz", x=x, y=["a", "b"] * 6)
+    assert obdsd("evaluate", "head", tmp_path / "x.npz", "--test-fraction", "1")[1].startswith(
+        f"{tmp_path / 'x.npz'}: test of 12 items, 2 classes"
+    )
 
 
 REFUSED = [
-    (["--out", "x.csv"], "out='x.csv' must end in .parquet or .npz; rename it"),
-    ([], "out must be given: obdsd embed MODEL DATA --out TEXT [options]"),
+    (["--out", "x.csv"], "--out 'x.csv' must end in .parquet or .npz; rename it"),
+    ([], "--out must be given: obdsd embed MODEL DATA --out TEXT [options]"),
     (["--out", "list.csv/x.npz"], "list.csv/x.npz: cannot be written ("),
     (["--out", "tiny/folder.npz"], "tiny/folder.npz: cannot be written (it is a folder); choose another place"),
-    (["--out", "."], "out='.' must end in"),
-    (["--out", "x.npz", "--batch-size", "0"], "batch_size=0 must be 1 or more"),
-    (["--out", "x.npz", "--workers", "-1"], "workers=-1 must be 0 or more"),
-    (["--out", "x.npz", "--split-seed", "-1"], "split_seed=-1 must be from 0 to less than 2147483647"),
+    (["--out", "."], "--out '.' must end in"),
+    (["--out", "x.npz", "--batch-size", "0"], "--batch-size 0 must be 1 or more"),
+    (["--out", "x.npz", "--workers", "-1"], "--workers -1 must be 0 or more"),
+    (["--out", "x.npz", "--split-seed", "-1"], "--split-seed -1 must be from 0 to less than 2147483647"),
     (["--out", "x.npz", "--part", "test"], "list.csv: there is no part 'test'; it has train, query, gallery"),
-    (["--out", "x.npz", "--device", "cuad"], "device='cuad' cannot be used ("),
+    (["--out", "x.npz", "--device", "cuad"], "--device 'cuad' cannot be used ("),
 ]
 
 

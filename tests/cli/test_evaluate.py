@@ -119,10 +119,10 @@ def test_the_seed_of_the_split_is_not_that_of_k_means(obdsd, tmp_path):
 
 NAMES = np.array([f"{i // 2}.jpg" for i in range(30)])
 BAD_FILES = [  # more of them in tests/data: test_embeddings, test_check
-    ({"x": ROWS}, "has none of labels, label, targets, y; it has 'x'"),
-    ({"x": ROWS[::5], "y": LABELS[::5]}, "ks=8 is more than the 5 items of test that can be found"),
+    ({"x": ROWS}, "scoring needs labels, but it has no column label, "),
+    ({"x": ROWS[::5], "y": LABELS[::5]}, "--ks 8 is more than the 5 items of test that can be found"),
     ({"x": ROWS, "y": LABELS, "names": NAMES}, "test holds '0.jpg' 2 times; an item that repeats finds itself, keep one"),
-    ({"x": ROWS, "y": LABELS, "split": ["query"] * 30}, "part=test is not there; it has query, choose one of these or split otherwise"),
+    ({"x": ROWS, "y": LABELS, "split": ["query"] * 30}, "--part test is not there; it has query, choose one of these or split otherwise"),
 ]
 
 
@@ -133,22 +133,22 @@ def test_files_that_cannot_be_scored_are_refused(refused, tmp_path, arrays, mess
 
 
 ARGUMENTS = [
-    (["tiny"], "data must be given with model='tiny'; only an embeddings file (.npz, .npy, .parquet) stands alone"),
-    (["tiny", "embeddings:rows.npz"], "embeddings:rows.npz: holds embeddings, but model=tiny is made for images; give data that it fits"),
-    (["head", "manifest:list.csv"], "manifest:list.csv: holds images, but model=head is made for embeddings; give data that it fits"),
-    (["head", "wide.npz"], "wide.npz: vectors have length 7, but model=head takes 6; give the features that it was trained on"),
-    (["rows.npz", "--ks", "1,x"], "ks=x must be a whole number"),
-    (["rows.npz", "--ks", "0"], "ks=0 must be 1 or more"),
-    (["rows.npz", "--ks", ","], "ks= must hold a number; try 1,2,4,8"),
-    (["rows.npz", "--ks", "30"], "ks=30 is more than the 29 items of test that can be found; ask for fewer"),
-    (["tiny", "manifest:list.csv", "--ks", "13"], "ks=13 is more than the 12 items of gallery that can be found"),
-    (["rows.npz", "--seed", "2147483648"], "seed=2147483648 must be from 0 to less than 2147483647"),
-    (["rows.npz", "--restarts", "0"], "restarts=0 must be 1 or more"),
-    (["rows.npz", "--out", "s.npz"], "out='s.npz' must end in .json; rename it"),
+    (["tiny"], "data must be given with MODEL 'tiny'; only an embeddings file (.npz, .npy, .parquet, .pt, .safetensors) stands alone"),
+    (["tiny", "embeddings:rows.npz"], "embeddings:rows.npz: holds embeddings, but MODEL tiny is made for images; give data that it fits"),
+    (["head", "manifest:list.csv"], "manifest:list.csv: holds images, but MODEL head is made for embeddings; give data that it fits"),
+    (["head", "wide.npz"], "wide.npz: vectors have length 7, but MODEL head takes 6; give the features that it was trained on"),
+    (["rows.npz", "--ks", "1,x"], "--ks x must be a whole number"),
+    (["rows.npz", "--ks", "0"], "--ks 0 must be 1 or more"),
+    (["rows.npz", "--ks", ","], "--ks must hold a number; try 1,2,4,8"),
+    (["rows.npz", "--ks", "30"], "--ks 30 is more than the 29 items of test that can be found; ask for fewer"),
+    (["tiny", "manifest:list.csv", "--ks", "13"], "--ks 13 is more than the 12 items of gallery that can be found"),
+    (["rows.npz", "--seed", "2147483648"], "--seed 2147483648 must be from 0 to less than 2147483647"),
+    (["rows.npz", "--restarts", "0"], "--restarts 0 must be 1 or more"),
+    (["rows.npz", "--out", "s.npz"], "--out 's.npz' must end in .json; rename it"),
     (["rows.npz", "--out", "rows.npz/s.json"], "rows.npz/s.json: cannot be written ("),
-    (["rows.npz", "--per-class"], "per_class=true needs a JSON file to go to; add --out scores.json"),
-    (["rows.npz", "--split-seed", "1"], "split_seed=1 is for a model and its data; leave it out for an embeddings file alone"),
-    (["rows.npz", "--part", "dev"], "part=dev must be one of test, train, val"),
+    (["rows.npz", "--per-class"], "--per-class needs a JSON file to go to; add --out scores.json"),
+    (["rows.npz", "--split-seed", "1"], "--split-seed 1 is for a model and its data; leave it out for an embeddings file alone"),
+    (["rows.npz", "--part", "dev"], "--part dev must be one of test, train, val"),
     (["rows.npz", "--restart", "3"], "--restart is no option of obdsd evaluate; did you mean --restarts?"),
 ]
 

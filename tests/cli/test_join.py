@@ -50,11 +50,11 @@ def test_told_of_its_images_it_refuses_to_be_scored_on_them(obdsd, parts, made, 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("tiny", "parts/head"), "backbone=tiny-conv must give its pooled features as they are"),
-        (("parts/bare", "tiny"), "head=tiny-conv is a model for images, not a head"),
-        (("parts/bare", "head"), "backbone=tiny-conv gives 128 features, the head takes 6"),
-        (("parts/bare", "parts/head", "--data", "glyphs"), "data=glyphs holds none of the classes that the head was trained on"),
-        (("parts/bare", "parts/head", "--out", "tiny"), "out=tiny holds a model already; choose another folder"),
+        (("tiny", "parts/head"), "BACKBONE tiny-conv must give its pooled features as they are"),
+        (("parts/bare", "tiny"), "HEAD tiny-conv is a model for images, not a head"),
+        (("parts/bare", "head"), "BACKBONE tiny-conv gives 128 features, the head takes 6"),
+        (("parts/bare", "parts/head", "--data", "glyphs"), "--data glyphs holds none of the classes that the head was trained on"),
+        (("parts/bare", "parts/head", "--out", "tiny"), "--out tiny holds a model already; choose another folder"),
         (("parts/bare", "nowhere"), "model='nowhere' does not exist"),
     ],
 )

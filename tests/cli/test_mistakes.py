@@ -2,6 +2,7 @@
 
 import os
 
+import huggingface_hub
 import pytest
 
 from obdsd import cli
@@ -17,47 +18,47 @@ TRAIN = [  # obdsd train glyphs …
     ("--epochs", "--epochs needs a value: --epochs NUMBER"),
     ("--ks", "--ks needs a value: --ks NUMBER,…"),
     ("more", "'more' is one word too many: obdsd train DATA [options]; the name of an option begins with --"),
-    ("--preset ms+obdsd", "preset='ms+obdsd' is not known; did you mean ms+obd-sd?"),
-    ("--loss marign", "loss=marign is not known; did you mean margin?"),
-    ("--loss margin(beta=x)", "loss=margin(beta=x): beta=x must be a number"),
+    ("--preset ms+obdsd", "--preset 'ms+obdsd' is not known; did you mean ms+obd-sd?"),
+    ("--loss marign", "--loss marign is not known; did you mean margin?"),
+    ("--loss margin(beta=x)", "--loss margin(beta=x): beta=x must be a number"),
     ("--loss margin(beta=0.6", "loss: 'margin(beta=0.6' has no ')' or ',' after 0.6; write it as margin(beta=0.6, sampling=random)"),
-    ("--loss margin(sampling=hard)", "loss=margin(sampling=hard): sampling=hard must be one of random, semihard, softhard, distance,"),
-    ("--teacher frozen", "teacher=frozen needs source; write frozen(source=…)"),
-    ("--epochs 1.5", "epochs=1.5 must be a whole number"),
-    ("--epochs=", "epochs= must be a whole number"),
-    ("--head-lr fast", "head_lr=fast must be a number"),
-    ("--logger wandbb", "logger=wandbb must be one of tensorboard, wandb, mlflow; did you mean wandb?"),
-    ("--lr 0", "lr=0.0 must be a number above 0"),
-    ("--lr -1e-3", "lr=-0.001 must be a number above 0"),
-    ("--preset ms+obd-sd --omega 1", "targets=batch-diffusion(omega=1.0): omega=1.0 must lie in [0, 1); try 0.3, or 0 for no diffusion"),
-    ("--preset ms+obd-sd --omega 0.99999", "omega=0.99999 is too near 1 for torch.float32"),
-    ("--epochs -3", "epochs=-3 must be 1 or more"),
-    *((f"--{name} -1", f"{name}=-1{number} must be 0 or more") for name, number in (("workers", ""), ("patience", ""), ("clip", ".0"))),
-    *((f"--{name} -1", f"{name.replace('-', '_')}=-1 must be from 0 to less than 2147483647") for name in ("seed", "split-seed")),
-    ("--crop 0", "crop=0.0 must be a number above 0"),
-    ("--ks 1,x", "ks=x must be a whole number"),
-    ("--preset ms --weight 7", "weight=7.0 does nothing with teacher=none; leave it out, or choose preset=ms+obd-sd"),
-    ("--head none --head-lr 0.1", "head_lr=0.1 does nothing with head=none"),
-    ("--preset nt-xent --replacement", "replacement=True does nothing with supervision=none"),
+    ("--loss margin(sampling=hard)", "--loss margin(sampling=hard): sampling=hard must be one of random, semihard, softhard, distance,"),
+    ("--teacher frozen", "--teacher frozen needs source; write frozen(source=…)"),
+    ("--epochs 1.5", "--epochs 1.5 must be a whole number"),
+    ("--epochs=", "--epochs must be a whole number"),
+    ("--head-lr fast", "--head-lr fast must be a number"),
+    ("--logger wandbb", "--logger wandbb must be one of tensorboard, wandb, mlflow; did you mean wandb?"),
+    ("--lr 0", "--lr 0.0 must be a number above 0"),
+    ("--lr -1e-3", "--lr -0.001 must be a number above 0"),
+    ("--preset ms+obd-sd --omega 1", "--targets batch-diffusion(omega=1.0): --omega 1.0 must lie in [0, 1); try 0.3, or 0"),
+    ("--preset ms+obd-sd --omega 0.99999", "--omega 0.99999 is too near 1 for torch.float32"),
+    ("--epochs -3", "--epochs -3 must be 1 or more"),
+    *((f"--{name} -1", f"--{name} -1{number} must be 0 or more") for name, number in (("workers", ""), ("patience", ""), ("clip", ".0"))),
+    *((f"--{name} -1", f"--{name} -1 must be from 0 to less than 2147483647") for name in ("seed", "split-seed")),
+    ("--crop 0", "--crop 0.0 must be a number above 0"),
+    ("--ks 1,x", "--ks x must be a whole number"),
+    ("--preset ms --weight 7", "--weight 7.0 does nothing with --teacher none; leave it out, or choose --preset ms+obd-sd"),
+    ("--head none --head-lr 0.1", "--head-lr 0.1 does nothing with --head none"),
+    ("--preset nt-xent --replacement", "--replacement does nothing with --supervision none"),
 ]  # fmt: skip
 OTHERS = [
-    ("train", "data must be given: obdsd train DATA [options]"),
-    ("train photos", "data='photos' must be NAME:PATH, glyphs, or an embeddings file (.npz, .npy, .parquet); names are cub200"),
-    ("train x.npz --batchnorm train", "batchnorm=train does nothing with backbone=features"),
-    ("compare", "data must be given: obdsd compare DATA [options]"),
+    ("train", "DATA must be given: obdsd train DATA [options]"),
+    ("train photos", "DATA 'photos' must be NAME:PATH, glyphs, or an embeddings file (.npz, .npy"),
+    ("train x.npz --batchnorm train", "--batchnorm train does nothing with --backbone features"),
+    ("compare", "DATA must be given: obdsd compare DATA [options]"),
     ("compare glyphs --resume", "--resume is no option of obdsd compare; a comparison goes on by itself, give the same command without it"),
     ("compare glyphs --preset ms", "--preset is no option of obdsd compare; name several with --presets"),
     ("compare glyphs --seed 3", "--seed is no option of obdsd compare; say how many with --seeds, and where they begin with --first-seed"),
-    ("compare glyphs --rows a.yaml --presets ms,ms+psd", "rows=a.yaml and presets=ms,ms+psd are two ways to choose what is compared"),
-    ("compare glyphs --rows none.yaml", "rows=none.yaml: no such file; give a YAML file of rows"),
-    ("compare glyphs --presets ms,ms+psd --omega 0.9", "omega=0.9 does nothing in any row; leave it out"),
-    ("compare glyphs --omega 1.5", "row ms+obd-sd: targets=batch-diffusion(omega=1.5): omega=1.5 must lie in [0, 1)"),
-    ("compare glyphs --targets pairwise", "targets=pairwise for every row would undo what the presets differ in"),
-    ("compare glyphs --presets ms,ms", "presets='ms,ms' must name different presets, as ms,ms+obd-sd"),
-    ("compare glyphs --presets ,", "presets='' must name different presets, as ms,ms+obd-sd"),
+    ("compare glyphs --rows a.yaml --presets ms,ms+psd", "--rows a.yaml and --presets ms,ms+psd are two ways to choose what is compared"),
+    ("compare glyphs --rows none.yaml", "--rows none.yaml: no such file; give a YAML file of rows"),
+    ("compare glyphs --presets ms,ms+psd --omega 0.9", "--omega 0.9 does nothing in any row; leave it out"),
+    ("compare glyphs --omega 1.5", "row ms+obd-sd: --targets batch-diffusion(omega=1.5): --omega 1.5 must lie in [0, 1)"),
+    ("compare glyphs --targets pairwise", "--targets pairwise for every row would undo what the presets differ in"),
+    ("compare glyphs --presets ms,ms", "--presets 'ms,ms' must name different presets, as ms,ms+obd-sd"),
+    ("compare glyphs --presets ,", "--presets '' must name different presets, as ms,ms+obd-sd"),
     ("compare glyphs --presets ms,ms+spd", "row ms+spd: preset='ms+spd' is not known; did you mean ms+psd?"),
-    ("compare glyphs --seeds 0", "seeds=0 must be 1 or more"),
-    ("compare glyphs --weight heavy", "weight=heavy must be a number"),
+    ("compare glyphs --seeds 0", "--seeds 0 must be 1 or more"),
+    ("compare glyphs --weight heavy", "--weight heavy must be a number"),
 ]  # fmt: skip
 MISTAKES = [*((f"train glyphs {more}", answer) for more, answer in TRAIN), *OTHERS]
 
@@ -70,3 +71,15 @@ def test_a_mistake_is_one_line(line, answer, capsys, tmp_path, monkeypatch):
     printed, said = capsys.readouterr()
     assert (printed, said[:7], said.count("\n"), os.listdir(tmp_path)) == ("", "obdsd: ", 1, [])
     assert answer in said
+
+
+def test_what_needs_no_network_is_told_before_what_does(refused, monkeypatch, tmp_path):
+    """Weights are asked for last: nobody waits for a download to learn of a typing mistake."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    command = ["train", "manifest:list.csv", "--preset", "ms+obd-sd", "--backbone", "resnet50", "--batch-size"]
+    assert refused(*command, 13).startswith("--batch-size 13 must be")
+    assert refused(*command, 4, "--omega", "1").startswith("--targets batch-diffusion(omega=1.0): --omega 1.0 must lie in [0, 1)")
+    assert refused(*command, 4).startswith(
+        "--pretrained imagenet cannot be had for resnet50 (HF_HUB_OFFLINE is set); go online, pass a file"
+    )

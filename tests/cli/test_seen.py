@@ -60,7 +60,7 @@ def written(trained, rows, tmp_path):
 def test_items_that_trained_the_model_are_refused_under_any_name(refused, obdsd, trained, written, tmp_path):
     model = shutil.copytree(trained.folder / "model", tmp_path / "published")
     file = written("train")
-    line = f"model={model}: was trained on 72 of the 72 items of test, such as 'row "
+    line = f"MODEL {model}: was trained on 72 of the 72 items of test, such as 'row "
     for command in (["evaluate", model, file], ["embed", model, file, "--out", tmp_path / "z.npz"]):
         told = refused(*command)
         assert told.startswith(line)
@@ -122,3 +122,15 @@ def test_a_teacher_must_not_have_seen_what_is_scored(obdsd, refused, trained, ro
     assert line.startswith(f"model=frozen(source={trained.folder}): was trained on")
     assert not (tmp_path / "a").exists()
     assert obdsd("train", rows, "--out", tmp_path / "b", *teacher, "--split-seed", 7, "--test-fraction", 0.4)[0] == 0
+
+
+def test_a_model_to_begin_with_must_not_have_seen_what_is_scored(obdsd, refused, made, tmp_path):
+    data = shutil.copytree(made, tmp_path / "data")
+    text = (data / "list.csv").read_text()
+    (data / "swapped.csv").write_text(text.replace(",train,", ",test,").replace(",query,", ",train,").replace(",gallery,", ",train,"))
+    small = ["--preset", "ms", "--backbone", "tiny-conv", *SMALL, "--epochs", 1, "--batch-size", 4]
+    assert obdsd("train", f"manifest:{data / 'list.csv'}", "--out", tmp_path / "a", *small)[0] == 0
+    begun = [*small, "--pretrained", tmp_path / "a"]
+    line = refused("train", f"manifest:{data / 'swapped.csv'}", "--out", tmp_path / "b", *begun)
+    assert line.startswith(f"model={tmp_path / 'a'}: was trained on 16 of the 16 items of test")
+    assert obdsd("train", f"manifest:{data / 'list.csv'}", "--out", tmp_path / "c", *begun)[0] == 0

@@ -31,7 +31,7 @@ def test_a_run_is_evaluated_on_the_classes_that_it_did_not_see(trained, tmp_path
         assert json.loads((tmp_path / "scores.json").read_text())["scores"] == pytest.approx(scores)
     capsys.readouterr()
     assert cli.main(["evaluate", str(trained.folder), data, "--split-seed", "0"]) == 2
-    assert "split_seed=0 is not the 7 that model=" in capsys.readouterr().err
+    assert "--split-seed 0 is not the 7 that MODEL " in capsys.readouterr().err
 
 
 def test_a_scheduler_needs_one_command(trained, capsys):
@@ -42,7 +42,7 @@ def test_a_scheduler_needs_one_command(trained, capsys):
     assert f"{trained.folder} is finished: nothing was left to do" in again.err
     assert again.out == trained.printed
     assert cli.main([*trained.words, "--weight", "4"]) == 2
-    assert "weight=4.0 differs from" in capsys.readouterr().err
+    assert "--weight 4.0 differs from" in capsys.readouterr().err
 
 
 def test_a_runs_config_repeats_it(trained, tmp_path):
@@ -77,3 +77,34 @@ def test_a_head_that_makes_things_worse_is_named(rows, tmp_path, capsys, init, a
     printed = capsys.readouterr().out
     trained, *untrained = [float(line.partition("Recall@1 ")[2].split()[0]) for line in printed.splitlines() if "trained: Recall" in line]
     assert f"Recall@1 is {max(untrained) - trained:.1f} points below what was there untrained: {advice}" in printed
+
+
+def test_a_run_is_called_what_it_is_and_an_older_name_does_not_matter(rows, tmp_path, monkeypatch, capsys):
+    """In its folder's name, its configuration and its result. Before, it had the name of the preset that it began from."""
+    monkeypatch.chdir(tmp_path)
+    command = ["train", rows, *SMALL, "--preset", "ms+obd-sd", "--loss", "proxy-anchor", "--teacher", "none"]
+    assert cli.main(command) == 0
+    folder = tmp_path / "runs" / "rows-proxy-anchor-0"
+    config = (folder / "config.yaml").read_text()
+    assert "\npreset: proxy-anchor\n" in config
+    assert result(folder)["preset"] == "proxy-anchor"
+    (folder / "config.yaml").write_text(config.replace("\npreset: proxy-anchor\n", "\npreset: ms+obd-sd\n"))
+    assert cli.main([*command, "--resume"]) == 0
+    assert "is finished: nothing was left to do" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "remark"),
+    [
+        ("--preset ms+obd-sd --epochs 1", "its weight is 0 in the first epoch, the only one; add epochs, or use ramp=constant"),
+        ("--preset ms+obd-sd --weight 0", "weight=0; this is the plain loss"),
+        ("--preset ms+s2sd-msd --ramp linear --epochs 1", "its weight is 0 in the first epoch, the only one"),
+        ("--preset ms+obd-sd --epochs 1 --ramp constant", ""),
+        ("--preset ms+obd-sd", ""),
+        ("--preset ms --epochs 1", ""),
+    ],
+)
+def test_a_distillation_that_never_acts_is_told(rows, tmp_path, capsys, words, remark):
+    assert cli.main(["train", rows, "--out", str(tmp_path / "run"), *SMALL, "--no-reference", *words.split()]) == 0
+    told = capsys.readouterr().err
+    assert ("the distillation never acts" in told, remark in told) == (remark != "", True)

@@ -28,7 +28,7 @@ WRITES = {  # beside the data and a finished run
     "evaluate": "evaluate run rows.npz --out made.json --per-class --device cpu",
     "reproduce": "reproduce lambda --scale small --data rows.npz --only lambda-100 --seeds 1 --out made",
 }
-READS = {"verify", "data", "parts", "info"}
+READS = {"verify", "data", "presets", "parts", "info"}
 OWN = ("seconds", "items_per_second", "time_ratio", "source")  # what a clock says, and where the data lie
 EVALUATION = "obdsd.evaluation.retrieval:rankings"  # where every score begins
 

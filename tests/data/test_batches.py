@@ -1,9 +1,15 @@
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+from torchvision.transforms.functional import pil_to_tensor
 
-from obdsd.data.batches import ClassBatches, InstanceBatches
+from obdsd.data.batches import ClassBatches, Draw, InstanceBatches
+from tests.data.trees import picture
 from tests.refusing import refused
 
 LABELS = np.repeat(np.arange(10), [2, 3, 4, 5, 6, 7, 8, 9, 30, 1])  # 75 items, uneven, the last class a singleton
@@ -109,3 +115,27 @@ def test_batches_without_labels_hold_views_of_each_item_once_an_epoch(seed, epoc
     assert firsts == [item for batch in batches for item in batch[1::2]]
     assert len(set(firsts)) == 9
     assert set(firsts) <= set(range(11))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_any_data_set_takes_them_as_its_batch_sampler(tmp_path, workers):
+    """Torchvision's folder of images, by its own labels."""
+    touched = {}
+    for number, name in enumerate(f"{c}/{i}.png" for c in "abc" for i in range(4)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        picture(number, size=(8, 8)).save(tmp_path / name)
+        touched[number] = np.asarray(picture(number, size=(8, 8)))
+    images = ImageFolder(tmp_path, transform=pil_to_tensor)
+    batches = ClassBatches(images.targets, batch_size=4, per_class=2, seed=3)
+    for epoch in range(2):
+        batches.set_epoch(epoch)
+        loaded = list(DataLoader(images, batch_sampler=batches, num_workers=workers))
+        drawn = indices(batches, epoch)
+        assert [labels.tolist() for _, labels in loaded] == [[images.targets[i] for i in batch] for batch in drawn]
+        for (pixels, _), batch in zip(loaded, drawn, strict=True):
+            np.testing.assert_array_equal(pixels.permute(0, 2, 3, 1), [touched[i] for i in batch])
+
+
+def test_a_draw_keeps_its_randomness_on_the_way_to_another_process():
+    draw = pickle.loads(pickle.dumps(Draw(7, 1, 2, 3)))
+    assert (draw, draw.item, draw.epoch, draw.batch, draw.position) == (7, 7, 1, 2, 3)

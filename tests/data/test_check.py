@@ -3,10 +3,12 @@ import pytest
 from PIL import Image
 
 from obdsd.data import open_data
-from obdsd.data.check import check, check_scorable, scored_parts
-from obdsd.data.collection import split_parts
+from obdsd.data.check import check, check_scorable, check_trainable, scored_parts
+from obdsd.data.collection import Collection, collect_unlabelled, split_parts
 from obdsd.data.items import Rows
 from tests.data.trees import picture, refused
+
+SPLIT = (("train", "ab"), ("test", "de"))
 
 
 @pytest.fixture
@@ -19,23 +21,60 @@ def photos(tmp_path):
 
 def test_damage_and_copies_across_the_line_are_named(photos):
     counted = []
-    assert check(open_data(f"folder:{photos}"), counted.append) == []
+    assert check(open_data(f"folder:{photos}"), counted.append) == ([], [])
     assert sum(counted) == 8
-    (photos / "train/a/again.png").write_bytes((photos / "train/a/1.png").read_bytes())  # inside training copies are no matter
     (photos / "train/a/0.png").write_bytes((photos / "train/a/0.png").read_bytes()[:900])
     with Image.open(photos / "train/b/1.png") as image:  # the same pixels in another file format
         image.save(photos / "test/d/copy.bmp")
-    unreadable, crossing = check(open_data(f"folder:{photos}"))
+    (unreadable, crossing), remarks = check(open_data(f"folder:{photos}"))
     assert unreadable.startswith(f"unreadable: {photos}/train/a/0.png: cannot be read as an image")
-    assert crossing == "same content in training and test: train/train/b/1.png = test/test/d/copy.bmp"
+    assert crossing == "same content in train and test: train/b/1.png = test/d/copy.bmp"  # as they are called on the disk
+    assert remarks == []
+
+
+def test_what_is_no_problem_is_a_remark(photos):
+    (photos / "train/a/again.png").write_bytes((photos / "train/a/1.png").read_bytes())
+    (photos / "test/e/twin.png").write_bytes((photos / "test/d/1.png").read_bytes())
+    (photos / "train/a/notes.txt").touch()
+    (photos / "train/b/clip.mov").touch()
+    (photos / "test/none").mkdir()
+    picture(9).save(photos / "test/loose.png")
+    (photos / "old").mkdir()
+    problems, remarks = check(open_data(f"folder:{photos}"))
+    assert problems == []
+    assert remarks == [
+        "folders beside the parts are not used: 1, old",
+        "class folders without images are not used: 1, test/none",
+        "images in no class folder are not used: 1, test/loose.png",
+        "files that are no images by their suffix are not used: 2, train/a/notes.txt, train/b/clip.mov",
+        "same content twice in train: 1, train/a/1.png = train/a/again.png",
+        "same content twice in test: 1, test/d/1.png = test/e/twin.png",
+    ]
+
+
+def test_a_box_beyond_its_image_is_named(photos):
+    lines = [
+        f"{split}/{name}/{i}.png,{name},{split},0,0,{41 if name == 'd' and i else 40},30"
+        for split, names in SPLIT
+        for name in names
+        for i in (0, 1)
+    ]
+    picture(20).save(photos / "test/e/1.png")
+    (photos / "list.csv").write_text("\n".join(["path,label,split,x1,y1,x2,y2", *lines]))
+    (problem,), remarks = check(open_data(f"manifest:{photos / 'list.csv'}"))
+    assert problem.startswith(f"unreadable: {photos}/test/d/1.png: box=(0, 0, 41, 30) reaches beyond the image of 40 x 30 pixels")
+    assert remarks == []
 
 
 def test_embeddings_are_checked_too(tmp_path):
     rows = np.arange(24, dtype=np.float32).reshape(12, 2)
     rows[11] = rows[0]
-    for split, problem in (("test", "same content in training and test: train/row 0 = test/row 11"), ("val", "cannot be scored: ")):
+    rows[1] = rows[2]
+    for split, problem in (("test", "same content in train and test: row 0 = row 11"), ("val", "cannot be scored: ")):
         np.savez(tmp_path / "x.npz", x=rows, y=np.repeat(np.arange(6), 2), split=["train"] * 6 + [split] * 6)
-        assert [found.startswith(problem) for found in check(open_data(str(tmp_path / "x.npz")))] == [True]
+        problems, remarks = check(open_data(str(tmp_path / "x.npz")))
+        assert [found.startswith(problem) for found in problems] == [True]
+        assert remarks == ["same content twice in train: 1, row 1 = row 2"]
 
 
 def parts(splits, labels, groups=None, names=None, contents=None):
@@ -52,6 +91,7 @@ def test_query_and_gallery_are_scored_where_the_data_have_both():
     assert list(scored_parts("zoo", parts("vtqg", "aaaa"), "val")) == ["val"]
 
 
+NONE = collect_unlabelled("zoo", Rows(np.ones((3, 2), np.float32)), ["train", "test", "test"], "has no column label")
 SCORABLE = [("tttt", "aabc"), ("qgg", "aab"), ("ttt", "aab", [0, 1, 0]), ("qqgg", "aaab", [0, 0, 1, 0])]
 NOT = [
     (parts("ttt", "aaa"), "zoo: test: there is one class only ('a'); retrieval needs 2 or more to tell apart"),
@@ -62,8 +102,33 @@ NOT = [
     (parts("tttt", "aabb", names="xyzx"), "zoo: test holds 'x' 2 times; an item that repeats finds itself, keep one"),
     (parts("qgg", "aab", names="xxy"), "zoo: gallery and query: no query has another item"),
     (parts("qggg", "aaab", [0, 1, 1, 1], "xxyz"), "zoo: query and gallery hold 'x' in different groups; give it one group, so that it"),
+    (NONE.parts, "zoo: scoring needs labels, but it has no column label"),
     (parts("rrq", "aab"), "zoo: part=test is not there; it has train, query, choose one of these or split otherwise"),
 ]
+
+
+UNFIT = [
+    (
+        Collection("zoo", parts("rrrt", "aabb")),
+        "zoo: train and test share 1 classes (b); classes of the test must not train; --merge joins all",
+    ),
+    (Collection("zoo", parts("rrrvvt", "aabccc")), "zoo: val and test share 1 classes (c)"),
+    (Collection("zoo", parts("rrrvvq", "aabccc")), "zoo: val and query share 1 classes (c)"),
+    (
+        Collection("zoo", parts("rrt", "aab")),
+        "zoo: train has one class only ('a'); a metric needs 2 or more to compare, add classes or make",
+    ),
+    (Collection("zoo", parts("rrt", "abc")), "zoo: no training class has 2 items"),
+    (Collection("zoo", parts("qgg", "aab")), "zoo: training needs a part train, but it has query, gallery alone; mark items as train"),
+    (NONE, "zoo: training needs labels, but it has no column label"),
+]
+
+
+@pytest.mark.parametrize(("collection", "message"), UNFIT, ids=[message[:40] for _, message in UNFIT])
+def test_what_cannot_be_trained_on_is_refused_and_named_by_a_check(collection, message):
+    with refused(message):
+        check_trainable(collection)
+    assert any(problem.startswith(f"cannot be trained on: {message}") for problem in check(collection).problems)
 
 
 @pytest.mark.parametrize("table", SCORABLE)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from obdsd.data.collection import collect, loader_workers
+from obdsd.data.collection import collect, collect_unlabelled, loader_workers
 from obdsd.data.items import ImageFiles, Rows
 from obdsd.errors import InputError
 
@@ -127,17 +127,38 @@ def test_processes_read_image_files_and_nothing_else(tmp_path, monkeypatch):
         loader_workers(257, made()["train"])
 
 
+def test_classes_are_split_as_asked_to_the_last():
+    assert [(share, list(made(test_fraction=share).parts)) for share in (0, 0.01, 1)] == [(0, ["train"]), (0.01, ["train"]), (1, ["test"])]
+    assert [len(part.class_names) for part in made(test_fraction=0.9).parts.values()] == [1, 5]
+
+
+def test_merged_parts_are_split_by_class_as_if_they_had_none():
+    splits = ["train", "test", "val"] * 6
+    whole, again = made(seed=3, test_fraction=0.34), made(splits=splits).merged(3, 0.34)
+    assert {name: part.fingerprint() for name, part in again.parts.items()} == {n: part.fingerprint() for n, part in whole.parts.items()}
+    groups = np.arange(18) % 4
+    joined, split_of = made(splits=splits, groups=groups).joined()
+    assert (joined.groups.tolist(), split_of.tolist()) == (groups.tolist(), splits)
+    assert joined.classes.tolist() == [name for name in NAMES for _ in range(3)]
+
+
+def test_items_without_labels_have_parts_and_no_classes():
+    rows = Rows(np.arange(12, dtype=np.float32).reshape(-1, 2))
+    zoo = collect_unlabelled("zoo", rows, ["query"] * 2 + ["gallery"] * 4, "has none")
+    assert [(name, len(part), part.unlabelled) for name, part in zoo.parts.items()] == [
+        ("query", 2, "has none"),
+        ("gallery", 4, "has none"),
+    ]
+    assert list(zoo.merged().parts) == ["test"]
+    assert zoo.merged()["test"].matrix().tolist() == rows.matrix.tolist()
+
+
 BAD = [
     (lambda: collect("zoo", Rows(np.zeros((0, 2), np.float32)), []), "zoo: holds no items; check the path"),
-    (lambda: made(splits=["train"] * 10 + ["test"] * 8), r"zoo: train and test share 1 classes \(dog\); split by class"),
-    (lambda: made(splits=["train"] * 6 + ["val"] * 4 + ["test"] * 8), r"zoo: val and test share 1 classes \(dog\); split by class"),
-    (lambda: made(splits=["train"] * 6 + ["val"] * 4 + (["query"] * 4 + ["gallery"] * 4)), "zoo: val and query share 1 classes"),
-    (lambda: made(splits=["train"] * 3 + ["test"] * 15), "zoo: train has one class only \\('ant'\\)"),
-    (lambda: made(per_class=1), "zoo: no training class has 2 items"),
+    (lambda: collect_unlabelled("zoo", Rows(np.zeros((0, 2), np.float32)), [], "has none"), "zoo: holds no items; check the path"),
     (lambda: made(splits=["train"] * 9 + ["trian"] * 9), "zoo: split='trian' is unknown; use one of train, val, test"),
-    (lambda: made(splits=["test"] * 18), "zoo: there is no part 'train'; it has test"),
-    (lambda: made(test_fraction=0.9), "zoo: test_fraction=0.9 of 6 classes leaves fewer than 2 to train on"),
-    (lambda: made(test_fraction=-0.1), "zoo: test_fraction=-0.1 of 6 classes"),
+    (lambda: made(test_fraction=1.1), "zoo: test_fraction=1.1 must lie from 0, all classes train, to 1, all test; try 0.5"),
+    (lambda: made(test_fraction=float("nan")), "zoo: test_fraction=nan must lie from 0"),
     (lambda: made().hold_out(fold=(3, 3)), r"fold=\(3, 3\) must be \(i, k\) with 0 <= i < k"),
     (lambda: made().hold_out(fold=(0, 9)), r"fold=\(0, 9\) must be"),
     (lambda: made().hold_out(fraction=0.99), "fraction=0.99 must leave classes on both sides, of 3; try 0.2"),

@@ -2,6 +2,8 @@ import os
 
 import pytest
 
+from obdsd.data import open_data
+from obdsd.data.check import check_trainable
 from obdsd.data.folders import class_folders, folder
 from tests.data.trees import picture, refused, split_of, touch
 
@@ -39,12 +41,48 @@ def test_a_given_split_is_taken_as_it_is(tmp_path):
     photos = folder(tmp_path)
     assert photos["train"].class_names == ("a", "b")
     assert split_of(photos)["test"] == {c: [f"test/{c}/{i}.jpg" for i in range(2)] for c in "cd"}
-    touch(tmp_path, "test/a/0.jpg")
-    with refused("train and test share 1 classes (a)"):
-        folder(tmp_path)
 
 
-def test_a_folder_without_classes_is_refused(tmp_path):
+def test_parts_that_share_classes_are_merged_where_it_is_asked_for(tmp_path):
+    touch(tmp_path, *(f"{place}/{c}/{i}.jpg" for place in ("train", "valid", "test") for c in "abcd" for i in range(2)))
+    assert list(folder(tmp_path).parts) == ["train", "val", "test"]
+    with refused("train and val share 4 classes (a, b, c, …); classes of the test must not train; --merge joins all parts and splits"):
+        check_trainable(open_data(f"folder:{tmp_path}"))
+    whole = open_data(f"folder:{tmp_path}", merge=True, seed=2)
+    check_trainable(whole)
+    found = split_of(whole)
+    images = {c: sorted(f"{place}/{c}/{i}.jpg" for place in ("train", "valid", "test") for i in range(2)) for c in "abcd"}
+    assert {c: sorted(names) for part in found.values() for c, names in part.items()} == images
+    assert [len(part) for part in found.values()] == [2, 2]
+
+
+@pytest.mark.parametrize("names", [("query", "gallery"), ("test",), ("train",), ("Test", "Validation")])
+def test_parts_need_no_train_beside_them(tmp_path, names):
+    touch(tmp_path, *(f"{name}/{c}/{i}.jpg" for name in names for c in "ab" for i in range(2)))
+    found = split_of(folder(tmp_path))
+    meant = {"Test": "test", "Validation": "val"}
+    assert found == {meant.get(name, name): {c: [f"{name}/{c}/{i}.jpg" for i in range(2)] for c in "ab"} for name in names}
+
+
+def test_classes_may_be_called_as_parts_are(tmp_path):
+    touch(tmp_path, *(f"{c}/{i}.jpg" for c in ("bus", "train", "tram", "ship") for i in range(2)))
+    found = split_of(folder(tmp_path))
+    assert sorted(name for part in found.values() for name in part) == ["bus", "ship", "train", "tram"]
+
+
+def test_images_in_the_folder_itself_have_no_labels(tmp_path):
+    touch(tmp_path, "b.jpg", "a.PNG", "notes.txt", ".hidden.png", "empty/readme.txt")
+    photos = folder(tmp_path)
+    assert [photos["test"].name(i) for i in range(2)] == ["a.PNG", "b.jpg"]
+    assert len(photos.parts) == 1
+    with refused("training needs labels, but it has no class folder with images; expected", "/<class>/<image>"):
+        check_trainable(photos)
+    touch(tmp_path, "empty/c.jpg")  # a class folder with images: then these count
+    assert [len(part) for part in folder(tmp_path).parts.values()] == [1]
+    assert folder(tmp_path).remarks[0] == "images in no class folder are not used: 2, a.PNG, b.jpg"
+
+
+def test_a_folder_without_images_is_refused(tmp_path):
     with refused("gone: no such folder; give one that holds a folder for each class"):
         folder(tmp_path / "gone")
     for _ in range(2):

@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save
 from scipy.io import savemat
 
 from obdsd.data.cars196 import cars196
@@ -93,6 +95,39 @@ def test_fuzzed_parquet_manifests(tmp_path, content):
 def test_fuzzed_parquet_embeddings(tmp_path, content):
     (tmp_path / "x.parquet").write_bytes(content)
     assert only_refuses(used(embeddings), tmp_path / "x.parquet")
+
+
+WIDE = {**{f"f{i}": X[:, i] for i in range(2)}, "label": Y, "split": SPLIT}
+TENSORS = {"embeddings": torch.from_numpy(X), "labels": torch.repeat_interleave(torch.arange(6), 2)}
+PT = content_of(lambda file: torch.save({**TENSORS, "split": SPLIT, "names": NAMES}, file))
+
+
+@fuzz
+@given(st.one_of(damaged(parquet(WIDE)), damaged(parquet(WIDE, compression="none", use_dictionary=False))))
+def test_fuzzed_wide_parquet(tmp_path, content):
+    (tmp_path / "x.parquet").write_bytes(content)
+    assert only_refuses(used(embeddings), tmp_path / "x.parquet")
+
+
+@fuzz
+@given(damaged(save(TENSORS)))
+def test_fuzzed_safetensors(tmp_path, content):
+    (tmp_path / "x.safetensors").write_bytes(content)
+    assert only_refuses(used(embeddings), tmp_path / "x.safetensors")
+
+
+@fuzz
+@given(st.data(), st.sampled_from(["a member", "the archive"]))
+def test_fuzzed_pt(tmp_path, data, which):
+    content = PT
+    if which == "a member":  # damaged before its checksum is taken
+        with zipfile.ZipFile(io.BytesIO(PT)) as whole, zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
+            spoilt = data.draw(st.sampled_from(whole.namelist()))
+            for name in whole.namelist():
+                archive.writestr(name, data.draw(damaged(whole.read(name))) if name == spoilt else whole.read(name))
+        content = file.getvalue()
+    (tmp_path / "x.pt").write_bytes(content if which == "a member" else data.draw(damaged(PT)))
+    assert only_refuses(used(embeddings), tmp_path / "x.pt")
 
 
 @fuzz
@@ -203,5 +238,8 @@ def test_what_is_fuzzed_is_good_before(tmp_path, make):
     used(lambda path: load(path, allow_incomplete=True))(tmp_path)
     for name, content in (("m.parquet", parquet(MANIFEST)), ("x.parquet", parquet(VECTORS))):
         (tmp_path / name).write_bytes(content)
+    for name, content in (("w.parquet", parquet(WIDE)), ("x.pt", PT), ("x.safetensors", save(TENSORS))):
+        (tmp_path / name).write_bytes(content)
+        used(embeddings)(tmp_path / name)
     used(manifest)(tmp_path / "m.parquet")
     used(embeddings)(tmp_path / "x.parquet")

@@ -2,6 +2,7 @@ import pytest
 
 from obdsd.data import inshop as module
 from obdsd.data.benchmarks import Count
+from obdsd.data.check import check_trainable
 from obdsd.data.inshop import inshop
 from tests.data.trees import refused, split_of, touch, write
 
@@ -52,4 +53,4 @@ def test_a_status_that_is_unknown_and_a_class_on_both_sides(tmp_path):
         inshop(tmp_path)
     shop(tmp_path, lines=[*SHOP, "img/B/id_3/4.jpg id_3 train"])
     with refused("inshop: train and", "share 1 classes (id_3)"):
-        inshop(tmp_path, allow_incomplete=True)
+        check_trainable(inshop(tmp_path, allow_incomplete=True))

@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from obdsd.data.items import ImageFiles, read_image
+from obdsd.errors import InputError
 from tests.data.trees import picture, refused
 
 
@@ -83,6 +84,26 @@ def test_what_cannot_be_read_is_named(tmp_path):
     for name in ("gone.jpg", "x" * 5000):
         with refused(f"{name}: no such file; check the path"):
             ImageFiles(tmp_path, [name]).content(0)
+
+
+@pytest.mark.parametrize("kind", ["jpg", "png", "webp", "gif", "bmp"])
+def test_a_check_says_what_reading_says(tmp_path, kind):
+    """Whole, cut off anywhere, empty, no image; and with a box."""
+    picture(size=(300, 200)).save(tmp_path / f"whole.{kind}", **({"progressive": True} if kind == "jpg" else {}))
+    content = (tmp_path / f"whole.{kind}").read_bytes()
+    files = ImageFiles(tmp_path, [f"x.{kind}", f"x.{kind}"], [None, (0, 0, 301, 10)])
+
+    def said(what):
+        try:
+            what()
+        except InputError as fault:
+            return str(fault)
+        return "good"
+
+    for share in (1, 0.99, 0.7, 0.3, 0.01, 0):
+        (tmp_path / f"x.{kind}").write_bytes(content[: int(share * len(content))])
+        for position in (0, 1):
+            assert said(lambda: files.check(position)) == said(lambda: files.read(position)), share  # noqa: B023
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):

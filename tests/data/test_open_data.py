@@ -10,7 +10,7 @@ from obdsd.catalogue import DATA, register
 from obdsd.data import collect, data_kind, open_data, training_defaults
 from obdsd.data.items import Rows
 from obdsd.errors import InputError
-from tests.data.trees import touch
+from tests.data.trees import picture, touch
 
 X, Y = np.arange(24, dtype=np.float32).reshape(12, 2), np.repeat(["a", "b", "c", "d", "e", "f"], 2)
 
@@ -129,3 +129,37 @@ def test_a_data_set_from_outside_may_need_no_path():
     assert data_kind("built-in") == "built-in"
     with pytest.raises(InputError, match=r"did you mean built-in\?"):
         open_data("built-in:x")
+
+
+def test_what_holds_for_all_data_holds_for_a_data_set_from_outside():
+    """It knows nothing of vectors without a direction, nor of parts that are merged."""
+    rows = X.copy()
+    rows[3], rows[8] = np.nan, 0
+    splits = ["train", "test"] * 6
+    register("data", "spoilt", lambda: collect("spoilt", Rows(rows), Y.tolist(), splits))
+    with pytest.raises(
+        InputError, match=r"^spoilt: 2 of 12 vectors hold NaN or infinity, or only zeros: row 8, row 3; recompute or remove"
+    ):
+        open_data("spoilt")
+    found = open_data("spoilt", drop_nan=True, merge=True)
+    assert sum(map(len, found.parts.values())) == 10
+    assert not {*found["train"].class_names} & {*found["test"].class_names}
+    register("data", "broken", lambda: collect("broken", Pictures(), list("aabb"), ["train"] * 2 + ["test"] * 2))
+    left = open_data("broken", skip_unreadable=True)
+    assert {name: [part.name(i) for i in range(len(part))] for name, part in left.parts.items()} == {"train": ["0"], "test": ["2", "3"]}
+    assert left.left_out == {"train": ["1"]}
+
+
+class Pictures:
+    """Items of somebody else, of which one cannot be read."""
+
+    def read(self, position):
+        if position == 1:
+            raise InputError("picture 1 is lost; find it")
+        return picture(position)
+
+    def name(self, position):
+        return str(position)
+
+    def content(self, position):
+        return bytes([position])

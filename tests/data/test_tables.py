@@ -120,3 +120,11 @@ def test_what_a_footer_says_is_what_pyarrow_says(tmp_path, how):
     metadata = pa.parquet.read_metadata(tmp_path / "x.parquet")
     groups = [[metadata.row_group(g).column(c) for c in range(metadata.num_columns)] for g in range(metadata.num_row_groups)]
     assert row_groups(tmp_path / "x.parquet") == [[(c.num_values, c.total_uncompressed_size) for c in group] for group in groups]
+
+
+def test_a_footer_that_says_something_else_is_damaged(tmp_path):
+    """Field 4, the row groups, as a list of one number."""
+    footer = bytes([0x49, 0x15, 0x02, 0x00])
+    (tmp_path / "x.parquet").write_bytes(footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(OSError, match="its footer is damaged"):
+        row_groups(tmp_path / "x.parquet")

@@ -219,15 +219,15 @@ def test_records_of_other_options_are_not_taken(asked):
 
 
 WRONG = [
-    (["elemnts", "--scale", "tiny"], "table=elemnts is not known; did you mean elements?"),
+    (["elemnts", "--scale", "tiny"], "TABLE elemnts is not known; did you mean elements?"),
     ([], "table must be given; there are strong-baselines, sota,"),
-    (["elements"], "data must be given with scale=paper; give a benchmark, as --data cub200:PATH"),
-    (["elements", "--scale", "small"], "data must be given with scale=small; give frozen features: obdsd embed"),
-    (["elements", "--scale", "small", "--data", "glyphs"], "data=glyphs does not go with scale=small; give frozen features"),
-    (["elements", "--scale", "tiny", "--only", "obdsd"], "only=obdsd is no row of elements; there are ms, psd-constant,"),
-    (["sota", "--scale", "small", "--data", "x.npz"], "table=sota needs images, scale=small has features only"),
-    (["elements", "--scale", "tiny", "--seeds", "0"], "seeds=0 must be 1 or more"),
-    (["elements", "--scale", "huge"], "scale=huge must be one of paper, small, tiny"),
+    (["elements"], "data must be given with --scale paper; give a benchmark, as --data cub200:PATH"),
+    (["elements", "--scale", "small"], "data must be given with --scale small; give frozen features: obdsd embed"),
+    (["elements", "--scale", "small", "--data", "glyphs"], "--data glyphs does not go with --scale small; give frozen features"),
+    (["elements", "--scale", "tiny", "--only", "obdsd"], "--only obdsd is no row of elements; there are ms, psd-constant,"),
+    (["sota", "--scale", "small", "--data", "x.npz"], "TABLE sota needs images, --scale small has features only"),
+    (["elements", "--scale", "tiny", "--seeds", "0"], "--seeds 0 must be 1 or more"),
+    (["elements", "--scale", "huge"], "--scale huge must be one of paper, small, tiny"),
 ]
 
 

@@ -24,6 +24,11 @@ distill = SelfDistillation(1.0, ramp="constant")
 no_matrix = SelfDistillation(1.0, ramp="constant", targets=lambda teacher, temperature: torch.ones(4))
 
 
+def taught(targets: torch.Tensor) -> torch.Tensor:
+    """What targets of somebody's own would teach."""
+    return SelfDistillation(1.0, ramp="constant", targets=lambda teacher, temperature: targets)(Z, Z, 1.0)
+
+
 def spoilt(value: float) -> torch.Tensor:
     rows = Z.clone()
     rows[2, 1] = value
@@ -78,8 +83,22 @@ BAD = [
     (lambda: BatchDiffusion(1 - 1e-6)(Z), "omega=0.999999 is too near 1 for torch.float32; stay below 0.999940 or use float64"),
     (lambda: SelfDistillation(1.0, BatchDiffusion(0.3)), "temperature=BatchDiffusion(omega=0.3, form='symmetric', walk_temperature=1.0)"),
     (lambda: SelfDistillation(1.0, targets=BatchDiffusion), "must be targets, not their class or something else; try BatchDiffusion("),
-    (lambda: SelfDistillation("1"), "weight=1 must be 0 or more and finite"),
-    (lambda: BatchDiffusion("0.3"), "omega=0.3 must lie in [0, 1)"),
+    (lambda: SelfDistillation("1"), "weight='1' is a text; pass a number, without quotes"),
+    (lambda: SelfDistillation(1.0, "1"), "temperature='1' is a text; pass a number, without quotes"),
+    (lambda: SelfDistillation(None), "weight=None is a NoneType; pass a number"),
+    (lambda: distill.active("0.5"), "progress='0.5' is a text; pass a number, without quotes"),
+    (lambda: BatchDiffusion("0.3"), "omega='0.3' is a text; pass a number, without quotes"),
+    (lambda: BatchDiffusion(0.3, "softmax", "1"), "walk_temperature='1' is a text; pass a number, without quotes"),
+    (lambda: obdsd.PairwiseTargets("0.7"), "scale='0.7' is a text; pass a number, without quotes"),
+    (lambda: obdsd.diffuse(D, D, "0.3"), "omega='0.3' is a text; pass a number, without quotes"),
+    (lambda: EMATeacher(nn.Linear(2, 2), "0.9"), "decay='0.9' is a text; pass a number, without quotes"),
+    (lambda: MemoryTeacher("4", 3), "num_samples='4' is a text; pass a whole number, without quotes"),
+    (lambda: MemoryTeacher(4, 3.0), "dim=3.0 is a float; pass a whole number"),
+    (lambda: taught(torch.full((4, 4), 0.3)), "targets=rows that sum to 1.2..1.2 must sum to 1 within 0.001; return one distribution over"),
+    (lambda: taught(D - D.mean(dim=1, keepdim=True) + 0.25), "must not be negative; return one distribution over the batch a row"),
+    (lambda: taught(torch.eye(4) * NAN), "targets=nan have NaN or infinite entries; return one distribution over the batch a row"),
+    (lambda: taught(torch.eye(4) * INF), "have NaN or infinite entries"),
+    (lambda: taught((1.1 * torch.eye(4)).half()), "targets=rows that sum to 1.1..1.1 must sum to 1 within 0.02"),
     (lambda: distill(Z, MemoryTeacher(4, 3), 1.0), "teacher=MemoryTeacher must be a batch of embeddings; pass teacher(inputs)"),
     (lambda: no_matrix(Z, Z, 1.0), "targets=shape (4,) must give (4, 4); return one distribution over the batch a row"),
     (lambda: obdsd.PairwiseTargets()(TeacherBatch(Z, torch.ones(4).bool())), "and targets need all; pass teacher.only_known()"),

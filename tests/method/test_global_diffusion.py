@@ -119,8 +119,9 @@ Z = slow.unit_rows(6, 3, seed=13)
 ready = fitted(Z, 0.3, 2)
 BAD = [
     (lambda: GlobalDiffusion(1.0), "omega=1.0 must lie in [0, 1)"),
-    (lambda: GlobalDiffusion(0.3, 0), "neighbours=0 must be a whole number, 1 or more; try 50"),
-    (lambda: GlobalDiffusion(0.3, 2.5), "neighbours=2.5 must be a whole number"),
+    (lambda: GlobalDiffusion(0.3, 0), "neighbours=0 must be 1 or more; try 50"),
+    (lambda: GlobalDiffusion(0.3, "50"), "neighbours='50' is a text; pass a whole number, without quotes"),
+    (lambda: GlobalDiffusion(0.3, 2.5), "neighbours=2.5 is a float; pass a whole number"),
     (lambda: GlobalDiffusion(0.3, power=-1.0), "power=-1.0 must be a positive finite number"),
     (lambda: GlobalDiffusion(0.3, tolerance=0.0), "tolerance=0.0 must be a positive finite number"),
     (lambda: GlobalDiffusion(0.3).fit(Z), "neighbours=50 must lie in 1..5 for 6 rows"),

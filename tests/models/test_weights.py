@@ -1,7 +1,13 @@
 import builtins
 import pickle
-from unittest.mock import Mock
+import shutil
+import socket
+import threading
+import time
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import huggingface_hub
 import pytest
 import safetensors.torch
 import timm
@@ -12,6 +18,7 @@ from torch import nn
 from obdsd import InputError
 from obdsd.models import Embedder, weights
 from obdsd.preprocessing import Preprocessing
+from obdsd.provenance import TrainedOn
 from tests.models import oracle
 
 
@@ -106,12 +113,95 @@ def test_a_file_that_is_no_weights_is_refused_and_never_executed(tmp_path, name,
     assert "\n" not in str(error.value)
 
 
-def test_imagenet_weights_are_timms_or_the_reason_why_not(monkeypatch):
-    create = timm.create_model
-    online = Mock(side_effect=lambda name, *, pretrained, **arguments: create(name, **arguments))
-    monkeypatch.setattr(timm, "create_model", online)
-    assert Embedder("test_resnet").architecture.batchnorm == "frozen"
-    assert (online.call_args.args, online.call_args.kwargs["pretrained"]) == (("test_resnet",), True)
-    monkeypatch.setattr(timm, "create_model", Mock(side_effect=ConnectionError("no route\nto host")))
-    with pytest.raises(InputError, match=r"pretrained=imagenet cannot be had for resnet50 \(no route to host\); go online, pass a file"):
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """The hub's address, at which nobody listens unless a test does, and an empty cache."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
+    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    return port
+
+
+REMEDIES = "go online, pass a file by pretrained=FILE, or use backbone=tf_efficientnet_lite0 with pretrained=offline"
+
+
+def test_a_hub_that_cannot_be_reached_is_one_line_at_once(hub, monkeypatch):
+    """Its client would try eleven times, for most of a minute."""
+    begun = time.monotonic()
+    with pytest.raises(
+        InputError, match=rf"^pretrained=imagenet cannot be had for resnet50 \(http://127.*Connection refused\); {REMEDIES}$"
+    ):
         Embedder()
+    assert time.monotonic() - begun < 15
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match=rf"^pretrained=imagenet cannot be had for resnet50 \(HF_HUB_OFFLINE is set\); {REMEDIES}$"):
+        Embedder()
+
+
+def test_a_hub_that_answers_is_asked_in_earnest(hub):
+    asked = []
+
+    class Nothing(BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            asked.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, *words): ...
+
+    with ThreadingHTTPServer(("127.0.0.1", hub), Nothing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(InputError, match=rf"^pretrained=imagenet cannot be had for test_resnet .*{REMEDIES}$") as refusal:
+            Embedder("test_resnet")
+        server.shutdown()
+    assert "\n" not in str(refusal.value)
+    assert asked[0] == "/"
+    assert asked[1].startswith("/timm/test_resnet.r160_in1k/")
+
+
+def test_weights_that_were_downloaded_before_need_no_hub(hub, tmp_path):
+    file = tmp_path / "models--timm--test_resnet.r160_in1k" / "snapshots" / "abc" / "model.safetensors"
+    for folder in (file.parent, file.parents[2] / "refs"):
+        folder.mkdir(parents=True)
+    (file.parents[2] / "refs" / "main").write_text("abc")
+    published = timm.create_model("test_resnet", pretrained=False).state_dict()
+    safetensors.torch.save_file(published, file)
+    model = Embedder("test_resnet")
+    key, tensor = next(iter(model.backbone.state_dict().items()))
+    torch.testing.assert_close(tensor, published[key])
+    assert model.architecture.batchnorm == "frozen"
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    """A run's folder with a model in it, whose preprocessing is not the backbone's usual one."""
+    run = tmp_path_factory.mktemp("run")
+    model = Embedder("test_resnet", pretrained="none", dim=4, seed=3)
+    model.preprocessing = replace(model.preprocessing, size=64, resize=80, mean=(0.1, 0.2, 0.3))
+    model.trained_on = TrainedOn(data="x", split_seed=0, test_fraction=0.5, parts={}, classes={}, items={})
+    model.save(run / "model")
+    return run, model
+
+
+@pytest.mark.parametrize("place", ["", "model", "model/model.safetensors"])
+def test_our_own_model_gives_its_backbone_its_preprocessing_and_what_it_has_seen(ours, place):
+    run, model = ours
+    begun = Embedder("test_resnet.r160_in1k", pretrained=run / place, dim=7, seed=5)
+    for key, tensor in model.backbone.state_dict().items():
+        torch.testing.assert_close(begun.backbone.state_dict()[key], tensor, rtol=0, atol=0)
+    assert (begun.dim, begun.preprocessing, begun.trained_on) == (7, model.preprocessing, model.trained_on)
+    torch.testing.assert_close(begun.head.weight, Embedder("test_resnet", pretrained="none", dim=7, seed=5).head.weight)  # a new one
+    larger = Embedder("test_resnet", pretrained=run / place, size=96).preprocessing
+    assert (larger.size, larger.resize, larger.mean) == (96, 120, (0.1, 0.2, 0.3))
+
+
+def test_our_own_model_of_another_backbone_or_without_its_description_is_refused(ours, tmp_path):
+    run, _ = ours
+    with pytest.raises(InputError, match="is a model with backbone=test_resnet, not tiny-conv; use backbone=test_resnet"):
+        Embedder("tiny-conv", pretrained=run)
+    shutil.copy(run / "model" / "model.safetensors", tmp_path)
+    with pytest.raises(InputError, match=r"model\.safetensors: is a model of obdsd without its model\.json; give the folder that holds"):
+        Embedder("test_resnet", pretrained=tmp_path / "model.safetensors")

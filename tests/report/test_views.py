@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from obdsd import cli
 from obdsd.data import open_data
 from obdsd.data.transforms import evaluation_transform
 from obdsd.errors import InputError
@@ -36,10 +37,40 @@ def test_rows_may_borrow_the_pictures_of_what_they_were_made_of(photographs, pic
     found = gather([run], pictures=f"folder:{photographs / 'images'}", device="cpu")
     assert dict(zip(found.names, found.pictures, strict=True)) == dict(zip(pictured.names, pictured.pictures, strict=True))
     assert found.runs[0].local is None
+    assert found.facts["pictures"] == f"24 of 24 items have a picture of their name in folder:{photographs / 'images'}"
     with pytest.raises(InputError, match=r"pictures=glyphs: has no item of the name 'class .*'; give the images that were embedded"):
         gather([run], pictures="glyphs", device="cpu")
     with pytest.raises(InputError, match=r"pictures=.*x.npz: holds embeddings, no images; give the images that were embedded"):
         gather([run], pictures=str(file), device="cpu")
+
+
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_rows_remember_the_pictures_that_they_were_made_of(photographs, pictured, tmp_path, monkeypatch, capsys, suffix):
+    """Also rows that were made of such rows; and the page is made all the same if the pictures are gone."""
+    shutil.copytree(photographs / "images", tmp_path / "images")
+    monkeypatch.chdir(tmp_path)
+    Embedder("tiny-conv", dim=9).save(tmp_path / "tiny")
+    Embedder("features", features=9, dim=8).save(tmp_path / "head")
+    for words in (["tiny", "folder:images", "--out", f"x.{suffix}"], ["head", f"x.{suffix}", "--out", f"z.{suffix}"]):
+        assert cli.main(["embed", *words, "--workers", "0"]) == 0
+    run = quick_run("ms", tmp_path / f"z.{suffix}", tmp_path / "run", batch_size=8, epochs=1, dim=5)
+    monkeypatch.chdir("/")
+    found = gather([run], device="cpu")
+    assert dict(zip(found.names, found.pictures, strict=True)) == dict(zip(pictured.names, pictured.pictures, strict=True))
+    where = f"folder:{tmp_path / 'images'}"
+    (tmp_path / "images" / found.names[0]).write_bytes(b"no image")
+    (tmp_path / "images" / found.names[1]).unlink()
+    capsys.readouterr()
+    assert cli.main(["report", str(run), "--out", str(tmp_path / "page.html"), "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == f"pictures: 22 of 24 items have a picture of their name in {where}"
+    shutil.rmtree(tmp_path / "images")
+    gone = gather([run], device="cpu")
+    assert set(gone.pictures) == {None}
+    assert gone.facts["pictures"].startswith(
+        f"none, the images that were embedded are not there any more ({tmp_path / 'images'}: no such folder"
+    )
+    with pytest.raises(InputError, match="images: no such folder"):
+        gather([run], pictures=where, device="cpu")
 
 
 def test_pictures_are_small_and_show_the_item(photographs, pictured):

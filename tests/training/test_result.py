@@ -179,7 +179,7 @@ def test_a_search_never_reads_a_test_class(options, monkeypatch):
     collection = build.collection_of(chosen)
     test = collection["test"]
     spoilt = test.replace(items=Unreadable())
-    monkeypatch.setattr(build, "collection_of", lambda _: replace(collection, parts={**collection.parts, "test": spoilt}))
+    monkeypatch.setattr(build, "collection_of", lambda *_: replace(collection, parts={**collection.parts, "test": spoilt}))
     record = train(chosen, show=False)
     assert json.loads((record.folder / "result.json").read_text())["scored"] == "validation"
     assert record.scores["recall@1"] == record.validation["recall@1"]

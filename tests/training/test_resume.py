@@ -175,7 +175,7 @@ def test_a_folder_is_claimed_before_anything_is_built(options, monkeypatch):
     chosen, opened = options(), build.collection_of
     monkeypatch.setattr(run_folder, "LOCK_SECONDS", 0.05)
 
-    def slowly(given):
+    def slowly(*given):
         monkeypatch.setattr(build, "collection_of", opened)
         with pytest.raises(InputError, match=r"out=.*run is being trained by another process; wait for it, or stop it"):
             train(chosen, show=False)

@@ -131,7 +131,7 @@ def test_without_supervision_the_labels_change_nothing(image_options, tmp_path, 
     other = part.replace(labels=np.random.default_rng(0).permutation(part.labels))
     shuffled = replace(collection, parts={**collection.parts, "train": other})
     by_labels = train(image_options("ms", out=str(tmp_path / "honest")), show=False)
-    monkeypatch.setattr(build, "collection_of", lambda options: shuffled)
+    monkeypatch.setattr(build, "collection_of", lambda *_: shuffled)
     second = train(image_options("nt-xent+obd-sd", out=str(tmp_path / "second")), show=False)
     assert model_bytes(first.folder) == model_bytes(second.folder)
     by_wrong_labels = train(image_options("ms", out=str(tmp_path / "shuffled")), show=False)

@@ -15,13 +15,14 @@ from importlib.metadata import entry_points
 from types import ModuleType
 
 from obdsd import __version__
-from obdsd.cli.parser import flags_of, options_of
+from obdsd.cli.parser import flags_of, options_of, parser_of
+from obdsd.cli.spelling import as_typed
 from obdsd.errors import InputError, MissingExtra, SharedError, Terminated, explain_missing, explain_shortage, printable
 from obdsd.parts import suggestion
 from obdsd.processes import first_here, first_process, let_threads_sleep, processes, rank
 from obdsd.stopping import Stop
 
-COMMANDS = ("train", "compare", "report", "evaluate", "embed", "join", "verify", "data", "reproduce", "parts", "info")
+COMMANDS = ("train", "compare", "report", "evaluate", "embed", "join", "verify", "data", "reproduce", "presets", "parts", "info")
 DONE, MISTAKE, TERMINATED, INTERRUPTED = 0, 2, Terminated.CODE, 130
 HELP = """usage: obdsd COMMAND [options]
 
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "--debug" in words:
             traceback.print_exc()
         if not isinstance(mistake, SharedError) or first_here():
-            _tell(_one_line(mistake))
+            _tell(_one_line(mistake, words[0]))
         return MISTAKE
 
 
@@ -129,7 +130,8 @@ def _tell(text: str) -> None:
         print(f"obdsd{'' if first_process() else f', process {rank()}'}: {text}", file=sys.stderr)
 
 
-def _one_line(mistake: Exception) -> str:
+def _one_line(mistake: Exception, command: str) -> str:
     if isinstance(mistake, OSError) and mistake.filename is not None:
         return printable(f"{mistake.filename}: {mistake.strerror}")
-    return printable(" ".join(str(mistake).split()))
+    line = printable(" ".join(str(mistake).split()))
+    return as_typed(line, parser_of(command, _module(command))) if command in COMMANDS else line

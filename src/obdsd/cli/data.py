@@ -2,43 +2,62 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import MISSING, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from obdsd.errors import InputError, printable
-from obdsd.options import LARGEST, option
+from obdsd.options import LARGEST, OpeningOptions, opening, option
+
+if TYPE_CHECKING:
+    from obdsd.data import Collection
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(OpeningOptions):
     action: Literal["check"] = option(MISSING, "What to do; check reads every item and names what is wrong.", positional=True)
     data: str = option(MISSING, "The collection: NAME:PATH, glyphs, or an embeddings file.", positional=True)
     split_seed: int = option(0, "Seed of the split by class, where the data give none.", at_least=0, below=LARGEST)
     test_fraction: float = option(0.5, "Share of the classes that are test classes where the data give no split.")
-    allow_incomplete: bool = option(False, "Accept a benchmark with missing classes or files.")
 
 
 def run(options: Options) -> None:
-    import numpy as np
-
-    from obdsd.data import open_data
     from obdsd.data.check import check
     from obdsd.terminal import bar
 
-    split: dict[str, Any] = {"seed": options.split_seed, "test_fraction": options.test_fraction}
-    problems = []
-    try:
-        collection = open_data(options.data, **split, allow_incomplete=options.allow_incomplete)
-    except InputError as incomplete:
-        # A benchmark that is not complete is read all the same, to name everything that is wrong at once.
-        collection = open_data(options.data, **split, allow_incomplete=True)
-        problems.append(f"incomplete: {incomplete}")
+    collection, problems = _opened(options)
     with bar("reading", sum(map(len, collection.parts.values()))) as advance:
-        problems += check(collection, advance)
+        found = check(collection, advance)
+    problems += found.problems
     print(f"{'part':<8} {'classes':>8} {'items':>8} {'classes of one item':>20}")
     for name, part in collection.parts.items():
-        sizes = np.bincount(part.labels)
-        print(f"{name:<8} {(sizes > 0).sum():>8,} {len(part):>8,} {(sizes == 1).sum():>20,}")
-    print(*map(printable, problems or ["no problem found"]), sep="\n")
+        classes, alone = (0, 0) if part.unlabelled else (len(set(part.labels.tolist())), _alone(part.labels.tolist()))
+        print(f"{name:<8} {classes:>8,} {len(part):>8,} {alone:>20,}")
+    print(
+        *map(printable, [*problems, *(f"remark: {remark}" for remark in found.remarks)]),
+        sep="\n",
+        end="\n" * bool(problems + found.remarks),
+    )
     if problems:
-        raise InputError(f"{options.data}: training on it would be wrong; mend the {len(problems)} problems listed")
+        listed = "problem" if len(problems) == 1 else f"{len(problems):,} problems"
+        raise InputError(f"{options.data}: training on it would be wrong; mend the {listed} listed")
+    print("no problem found")
+
+
+def _opened(options: Options) -> tuple[Collection, list[str]]:
+    """The collection. A benchmark that is not complete is read all the same, to name everything that is wrong at once."""
+    from obdsd.data import open_data
+    from obdsd.terminal import stages
+
+    split: dict[str, Any] = {"seed": options.split_seed, "test_fraction": options.test_fraction}
+    with stages() as progress:
+        try:
+            return open_data(options.data, **split, **opening(options), progress=progress), []
+        except InputError as incomplete:
+            how = {**opening(options), "allow_incomplete": True}
+            return open_data(options.data, **split, **how, progress=progress), [f"incomplete: {incomplete}"]
+
+
+def _alone(labels: list[int]) -> int:
+    """How many classes have one item."""
+    return sum(count == 1 for count in Counter(labels).values())

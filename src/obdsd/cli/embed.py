@@ -5,26 +5,26 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from obdsd.errors import InputError
 from obdsd.files import check_place, read_mapping
-from obdsd.options import LARGEST, option
+from obdsd.options import LARGEST, OpeningOptions, opening, option
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from obdsd.data import Collection, Part
+    from obdsd.data import Collection, Part, Photos
     from obdsd.models import Embedder
 
 MODEL = "A model folder, a run folder, or BACKBONE:WEIGHTS such as tf_efficientnet_lite0:offline or resnet50:weights.pth."
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
+class ModelOptions(OpeningOptions):
     """How a model goes through a collection."""
 
     batch_size: int = option(128, "Items at a time.", at_least=1)
@@ -36,7 +36,6 @@ class ModelOptions:
     test_fraction: float | None = option(
         None, "Share of the classes that are test classes where the data give no split; default that of the run, else 0.5."
     )
-    allow_incomplete: bool = option(False, "Accept a benchmark with missing classes or files.")
 
 
 @dataclass(frozen=True)
@@ -60,51 +59,59 @@ def run(options: Options) -> None:
     out = Path(options.out).expanduser()
     check_place(out)
     embedder, collection = open_both(options.model, options.data, options)
-    parts: Mapping[str, Part] = collection.parts if options.part == "all" else {options.part: collection[options.part]}
-    if scored := {name: part for name, part in parts.items() if name not in ("train", "val")}:
+    if options.part != "all":
+        collection = replace(collection, parts={options.part: collection[options.part]})
+    if scored := {name: part for name, part in collection.parts.items() if name not in ("train", "val")}:
         tell_seen(options.model, embedder, scored)
-    items, splits = _joined(parts)
+    items, splits = collection.joined()
     start = time.monotonic()
-    matrix = embed_part(embedder, items, options)
+    matrix = embed_part(embedder, items, collection, options)
     speed = len(items) / (time.monotonic() - start)
     names = np.array([items.name(index) for index in range(len(items))])
-    write_vectors(out, Vectors(matrix, items.classes, splits, items.groups, names))
+    has_split = len(collection.parts) > 1 or not items.unlabelled  # items without labels are in one part, unless the data say otherwise
+    labels = None if items.unlabelled else items.classes
+    write_vectors(out, Vectors(matrix, labels, splits if has_split else None, items.groups, names, _photos(collection, options)))
     print(f"{out}: {matrix.shape[0]:,} rows of length {matrix.shape[1]:,}, {speed:,.0f} {collection.kind}/s")
 
 
-def _joined(parts: Mapping[str, Part]) -> tuple[Part, NDArray[Any]]:
-    """The items of all parts in the order in which the data have them, and the part of each."""
-    import numpy as np
+def _photos(collection: Collection, options: Options) -> Photos | None:
+    """Where the images of the rows are: the data, or what these were made of if that is known."""
+    from obdsd.data import Photos, absolute_source
 
-    several = list(parts.values())
-    names, labels = np.unique(np.concatenate([part.classes for part in several]), return_inverse=True)
-    positions = np.concatenate([part.positions for part in several])
-    groups = [part.groups for part in several if part.groups is not None]
-    joined = several[0].replace(
-        positions=positions, labels=labels, class_names=tuple(names.tolist()), groups=np.concatenate(groups) if groups else None
-    )
-    order = np.argsort(positions)
-    return joined.take(order), np.repeat(list(parts), [len(part) for part in several])[order]
+    root = None if options.root is None else str(Path(options.root).expanduser().absolute())
+    return collection.photos if collection.kind == "embeddings" else Photos(absolute_source(options.data), root)
 
 
 def open_both(model: str, data: str, options: ModelOptions) -> tuple[Embedder, Collection]:
     """The model and the collection, which must go together."""
     from obdsd.data import open_data
     from obdsd.models import open_model
+    from obdsd.terminal import stages
 
     embedder = open_model(model)
     split = _split_of(model, embedder, options)
-    collection = open_data(data, seed=split["split_seed"], test_fraction=split["test_fraction"], allow_incomplete=options.allow_incomplete)
+    with stages() as progress:
+        how = {"seed": split["split_seed"], "test_fraction": split["test_fraction"], **opening(options)}
+        collection = open_data(data, **how, progress=progress)
+    tell_left_out(collection)
     wants_images = embedder.preprocessing is not None
     if wants_images != (collection.kind == "images"):
         wanted = "images" if wants_images else "embeddings"
         raise InputError(f"{data}: holds {collection.kind}, but model={model} is made for {wanted}; give data that it fits")
     if not wants_images:
-        (length,) = collection["train"][0][0].shape
+        (length,) = next(iter(collection.parts.values()))[0][0].shape
         if length != embedder.feature_dim:
             remedy = "give the features that it was trained on"
             raise InputError(f"{data}: vectors have length {length}, but model={model} takes {embedder.feature_dim}; {remedy}")
     return embedder, collection
+
+
+def tell_left_out(collection: Collection) -> None:
+    """Say on standard error what could not be used."""
+    from obdsd.data.unusable import left_out_lines
+
+    for line in left_out_lines(collection):
+        print(f"obdsd: {line}", file=sys.stderr)
 
 
 def tell_seen(model: str, embedder: Embedder, parts: Mapping[str, Part]) -> None:
@@ -130,20 +137,26 @@ def _split_of(model: str, embedder: Embedder, options: ModelOptions) -> dict[str
     return split
 
 
-def embed_part(embedder: Embedder, part: Part, options: ModelOptions) -> NDArray[np.float32]:
-    """The rows of a part's items, in their order, prepared as the model expects them."""
+def embed_part(embedder: Embedder, part: Part, collection: Collection, options: ModelOptions) -> NDArray[np.float32]:
+    """The rows of a part's items, in their order, prepared as the model expects them. All images that cannot be read are named at once."""
     from obdsd.data.collection import loader_workers
     from obdsd.data.transforms import evaluation_transform
+    from obdsd.data.unusable import check_readable
     from obdsd.evaluation.embedding import embed
     from obdsd.models.devices import choose_device
-    from obdsd.terminal import bar
+    from obdsd.terminal import bar, stages
 
     unit = "embeddings"
     if embedder.preprocessing is not None:
         unit, part = "images", part.replace(transform=evaluation_transform(embedder.preprocessing))
     device, workers = choose_device(options.device), loader_workers(options.workers, part)
-    with bar("embedding", len(part), unit) as advance:
-        return embed(embedder.to(device), part, batch_size=options.batch_size, workers=workers, device=device, advance=advance)
+    try:
+        with bar("embedding", len(part), unit) as advance:
+            return embed(embedder.to(device), part, batch_size=options.batch_size, workers=workers, device=device, advance=advance)
+    except InputError:
+        with stages() as progress:  # one image cannot be read: name all that cannot
+            check_readable(collection, progress)
+        raise
 
 
 def check_suffix(out: str, suffixes: tuple[str, ...]) -> None:

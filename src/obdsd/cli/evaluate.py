@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from obdsd.cli.embed import MODEL, ModelOptions, check_suffix, embed_part, open_both, tell_seen
+from obdsd.cli.embed import MODEL, ModelOptions, check_suffix, embed_part, open_both, tell_left_out, tell_seen
 from obdsd.errors import InputError
 from obdsd.files import check_place, write_json
-from obdsd.options import LARGEST, as_dict, option
+from obdsd.options import LARGEST, OPENING, as_dict, opening, option
 from obdsd.processes import versions
 
 if TYPE_CHECKING:
-    from obdsd.data import Part
+    from obdsd.data import Collection
     from obdsd.evaluation import Scores
 
 
@@ -52,11 +51,11 @@ def run(options: Options) -> None:
         check_place(out)
     source = options.data or options.model
     if options.data is None:
-        embedder, parts, rows_of = None, _parts_of_file(options), Part.matrix
+        embedder, collection, rows_of = None, _opened_alone(options), Part.matrix
     else:
         embedder, collection = open_both(options.model, options.data, options)
-        parts, rows_of = collection.parts, partial(embed_part, embedder, options=options)
-    chosen = check_scorable(source, parts, options.part, options.ks)
+        rows_of = partial(embed_part, embedder, collection=collection, options=options)
+    chosen = check_scorable(source, collection.parts, options.part, options.ks)
     if embedder is not None:
         tell_seen(options.model, embedder, chosen)
     gallery, *query = (Points(rows_of(part), part.classes, part.groups) for part in chosen.values())
@@ -74,7 +73,7 @@ def run(options: Options) -> None:
             progress=progress,
         )
     classes = len({name for part in chosen.values() for name in part.classes.tolist()})
-    named = {"all": chosen["test"]} if options.data is None and parts.keys() == {"test"} else chosen  # a file without a split
+    named = {"all": chosen["test"]} if options.data is None and collection.parts.keys() == {"test"} else chosen  # a file without a split
     print(f"{source}: {' and '.join(f'{name} of {len(part):,} items' for name, part in named.items())}, {classes:,} classes")
     print(*_table(scores), sep="\n")
     if out is not None:
@@ -83,18 +82,21 @@ def run(options: Options) -> None:
         write_json(out, record | _by_class(scores))
 
 
-def _parts_of_file(options: Options) -> Mapping[str, Part]:
-    """The parts of an embeddings file as they are."""
-    from obdsd.data.embeddings import SUFFIXES, parts_as_given
+def _opened_alone(options: Options) -> Collection:
+    """An embeddings file as it is: without a split all its rows are scored."""
+    from obdsd.data import open_data
+    from obdsd.data.embeddings import SUFFIXES
 
     path = Path(options.model.removeprefix("embeddings:")).expanduser()
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"data must be given with model={options.model!r}; only an embeddings file ({', '.join(SUFFIXES)}) stands alone")
     for each in fields(ModelOptions):
-        if getattr(options, each.name) != each.default:
+        if each.name not in OPENING and getattr(options, each.name) != each.default:
             given = f"{each.name}={getattr(options, each.name)}"
             raise InputError(f"{given} is for a model and its data; leave it out for an embeddings file alone")
-    return parts_as_given(path)
+    collection = open_data(f"embeddings:{path}", test_fraction=1, **opening(options))
+    tell_left_out(collection)
+    return collection
 
 
 def _table(scores: Scores) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 from obdsd.catalogue import TABLES
 from obdsd.errors import InputError
 from obdsd.files import read_mapping, to_yaml
-from obdsd.options import TrainOptions, as_dict, check_limits, converted, hints_of
+from obdsd.options import BY_PRESET, FIRST, TrainOptions, as_dict, check_limits, converted, hints_of
 from obdsd.parts import suggestion
 from obdsd.spec import Spec
 
@@ -46,8 +46,8 @@ def flags_of(command: str, module: ModuleType, words: Sequence[str]) -> dict[str
         found, left = parser.parse_known_intermixed_args(words)
     except argparse.ArgumentError as mistake:  # of one kind here: a flag with a value too many, or without one
         raise InputError(_value_rule(actions[str(mistake.argument_name).partition("/")[0]])) from mistake
-    if "help" in found:
-        parser.print_help()
+    if "help" in found or "help_all" in found:
+        parser_of(command, module, everything="help_all" in found).print_help()
         return None
     for flag, word in itertools.pairwise(words):
         is_switch = flag in actions and actions[flag].nargs == 0
@@ -66,7 +66,8 @@ def options_of(command: str, module: ModuleType, flags: Mapping[str, Any]) -> An
     given = {name: value for name, value in flags.items() if name not in ("config", "print_config", "debug")}
     if "config" in flags:
         given = {**_read_config(Path(flags["config"]).expanduser()), **given}
-    missing = [each.name for each in dataclasses.fields(module.Options) if _is_required(each) and given.get(each.name) in (None, [])]
+    required = [each for each in dataclasses.fields(module.Options) if _is_required(each) and given.get(each.name) in (None, [])]
+    missing = [each.name.upper() if each.metadata["positional"] else f"--{each.name}" for each in required]
     if missing:
         raise InputError(f"{' and '.join(missing)} must be given: {_usage(command, module)}")
     make = getattr(module, "make", lambda given: module.Options(**converted(module.Options, given)))
@@ -77,13 +78,15 @@ def options_of(command: str, module: ModuleType, flags: Mapping[str, Any]) -> An
     return print(to_yaml(getattr(module, "configuration", as_dict)(options)), end="")
 
 
-def parser_of(command: str, module: ModuleType) -> argparse.ArgumentParser:
-    """A parser whose flags are the fields of the command's options, in their groups."""
+def parser_of(command: str, module: ModuleType, everything: bool = True) -> argparse.ArgumentParser:
+    """A parser whose flags are the fields of the command's options, in their groups. Its help shows of the options of a training the first,
+    or `everything`."""
+    rest = "" if everything or not _trains(module) else "\n\nThese are the usual options; --help-all shows all."
     parser = argparse.ArgumentParser(
         prog=f"obdsd {command}",
         usage=_usage(command, module),
         description=module.__doc__,
-        epilog=getattr(module, "EPILOG", ""),
+        epilog=getattr(module, "EPILOG", "") + rest,
         formatter_class=_Help,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
@@ -96,20 +99,27 @@ def parser_of(command: str, module: ModuleType) -> argparse.ArgumentParser:
         if each.metadata["positional"]:
             several = typing.get_origin(hints_of(module.Options)[each.name]) is list
             parser.add_argument(each.name, nargs="*" if several else "?", metavar=each.name.upper(), help=_help(each))
-    _add_flags(parser, module.Options, set())
+    _add_flags(parser, module.Options, set(), everything)
     without = getattr(module, "WITHOUT", None)
     if without is not None:  # the other options of a training are options here, too
-        _add_flags(parser, TrainOptions, {*without, *own}, "every row: ")
+        _add_flags(parser, TrainOptions, {*without, *own}, everything, "every row: ")
     common = parser.add_argument_group("help and configuration")
-    if without is not None or module.Options is TrainOptions:
+    if _trains(module):
         common.add_argument("--config", metavar="FILE", help="A YAML file of options, such as a run's config.yaml; flags count more.")
         common.add_argument("--print-config", action="store_true", help="Show all options as YAML, and do nothing else.")
     common.add_argument("--debug", action="store_true", help="Show the traceback of a mistake, too.")
     common.add_argument("-h", "--help", action="store_true", help="Show this text.")
+    if _trains(module):
+        common.add_argument("--help-all", action="store_true", help="Show all options.")
     return parser
 
 
-def _add_flags(parser: argparse.ArgumentParser, kind: type, leave_out: set[str], of: str = "") -> None:
+def _trains(module: ModuleType) -> bool:
+    """Whether the options of a training are options of the command."""
+    return module.Options is TrainOptions or hasattr(module, "WITHOUT")
+
+
+def _add_flags(parser: argparse.ArgumentParser, kind: type, leave_out: set[str], everything: bool, of: str = "") -> None:
     hints, groups = hints_of(kind), dict[str, Any]()
     for each in dataclasses.fields(kind):
         if each.name in leave_out or each.metadata["positional"] or "sentence" not in each.metadata:
@@ -118,9 +128,10 @@ def _add_flags(parser: argparse.ArgumentParser, kind: type, leave_out: set[str],
         group = groups[title] = groups.get(title) or parser.add_argument_group(title)
         is_switch, metavar = hints[each.name] is bool, _metavar(hints[each.name])
         how: dict[str, Any] = {"action": argparse.BooleanOptionalAction} if is_switch else {"metavar": metavar}
-        group.add_argument(f"--{each.name.replace('_', '-')}", help=_help(each), **how)
+        is_shown = everything or kind is not TrainOptions or each.name in FIRST
+        group.add_argument(f"--{each.name.replace('_', '-')}", help=_help(each) if is_shown else argparse.SUPPRESS, **how)
         if kind is TrainOptions and each.name == "targets":
-            group.add_argument("--omega", metavar="NUMBER", help=OMEGA)
+            group.add_argument("--omega", metavar="NUMBER", help=OMEGA if is_shown else argparse.SUPPRESS)
 
 
 def _usage(command: str, module: ModuleType) -> str:
@@ -156,6 +167,10 @@ def _help(each: dataclasses.Field[Any]) -> str:
         default = f"{default:g}"
     elif isinstance(default, tuple):
         default = ",".join(map(str, default))
+    if each.name in BY_PRESET and default is not None:
+        default = f"{default} in the paper"
+    elif each.name == "preset" and each.default:
+        default = "recommended"
     shown = "" if default is dataclasses.MISSING or default in (None, "") else f" [{default}]"
     return (each.metadata["sentence"] + shown).replace("%", "%%")
 

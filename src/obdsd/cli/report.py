@@ -28,7 +28,9 @@ class Options:
     )
     queries: str | None = option(None, "A text file of item names, one a line, that the gallery shows first.")
     pictures: str | None = option(
-        None, "The images that an embeddings file was made of, as a collection whose items have the same names, such as cub200:PATH."
+        None,
+        "The images that an embeddings file was made of, as a collection whose items have the same names, such as cub200:PATH; "
+        "a file of obdsd embed remembers them.",
     )
     seed: int = option(
         0, "Seed of the map, of the crops that search, and of the classes left out where there are too many for a page.",
@@ -63,10 +65,13 @@ def write(folders: Sequence[Path], out: Path, **how: Any) -> None:
 
     check_place(out)
     with stages() as show:
-        page = render(gather(folders, show=show, **how))
+        content = gather(folders, show=show, **how)
+        page = render(content)
     with replacing(out) as file:
         file.write(page.encode())
     print(f"report: {out}")
+    if "pictures" in content.facts:
+        print(f"pictures: {printable(content.facts['pictures'])}")
 
 
 def write_at_the_end(folder: Path, device: str) -> None:

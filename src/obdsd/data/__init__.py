@@ -8,32 +8,57 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from obdsd.catalogue import DATA
 from obdsd.errors import InputError, explain_missing
 
 with explain_missing():
-    from obdsd.data.collection import Collection, Part, collect, training_defaults
+    from obdsd.data.collection import Collection, Photos, collect, training_defaults
+    from obdsd.data.part import Part
 
-__all__ = ["Collection", "Part", "absolute_source", "collect", "data_kind", "data_name", "open_data", "training_defaults"]
+__all__ = ["Collection", "Part", "Photos", "absolute_source", "collect", "data_kind", "data_name", "open_data", "training_defaults"]
 
 
-def open_data(source: str, *, seed: int = 0, test_fraction: float = 0.5, allow_incomplete: bool = False) -> Collection:
+def open_data(
+    source: str,
+    *,
+    seed: int = 0,
+    test_fraction: float = 0.5,
+    merge: bool = False,
+    root: str | None = None,
+    allow_incomplete: bool = False,
+    skip_unreadable: bool = False,
+    drop_nan: bool = False,
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+) -> Collection:
     """A collection by its name and path.
 
     Args:
         source: `NAME:PATH` (`cub200:/data/CUB`, `folder:photos`, `manifest:list.csv`), the name alone of data that need no path
-            (`glyphs`), or the path of an embeddings file (`.npz`, `.npy`, `.parquet`).
+            (`glyphs`), or the path of an embeddings file (`.npz`, `.npy`, `.parquet`, `.pt`, `.safetensors`).
         seed: Splits the classes where the data give no split.
-        test_fraction: Share of the classes that test where the data give no split.
+        test_fraction: Share of the classes that test where the data give no split; 0 trains on all of them, 1 tests all.
+        merge: Join the parts that the data give and split all classes anew.
+        root: The folder that the paths of a manifest are below, if not the manifest's own.
         allow_incomplete: Accept a benchmark with missing classes or files.
+        skip_unreadable: Leave out images that cannot be read; `Collection.left_out` names them.
+        drop_nan: Leave out vectors that hold NaN or infinity, or only zeros.
+        progress: Told the stage, how much of it is done, and of how much.
     """
+    from obdsd.data.unusable import usable
+
     kind, path = _parsed(source)
     load = DATA.find(kind)
     context = {"path": path, "seed": seed, "test_fraction": test_fraction, "allow_incomplete": allow_incomplete}
     wanted = inspect.signature(load).parameters
-    return load(**{name: value for name, value in context.items() if name in wanted})
+    if root is not None:
+        if "root" not in wanted:
+            raise InputError(f"root={root} is the folder of a manifest's paths, {kind} has none; leave it out")
+        context["root"] = Path(root).expanduser()
+    collection = usable(load(**{name: value for name, value in context.items() if name in wanted}), skip_unreadable, drop_nan, progress)
+    return collection.merged(seed, test_fraction) if merge else collection
 
 
 def data_kind(source: str) -> str:

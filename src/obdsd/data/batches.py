@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +12,30 @@ from torch.utils.data import Sampler
 from obdsd.errors import InputError
 
 
-class Draw(NamedTuple):
-    """One place in a batch: which item, and the key of its randomness. The position counts in the global batch of all ranks."""
+class Draw(int):
+    """One place in a batch: which item, and the key of its randomness. The position counts in the global batch of all ranks.
 
-    item: int
+    It is the item's number, so that any data set can be asked for it.
+
+    >>> ["ant", "bee", "cat"][Draw(2, epoch=0, batch=5, position=1)]
+    'cat'
+    """
+
     epoch: int
     batch: int
     position: int
+
+    def __new__(cls, item: int, epoch: int, batch: int, position: int) -> Draw:
+        draw = super().__new__(cls, item)
+        draw.epoch, draw.batch, draw.position = epoch, batch, position
+        return draw
+
+    def __reduce__(self) -> tuple[type[Draw], tuple[int, int, int, int]]:  # on its way to a process that loads items
+        return Draw, (int(self), self.epoch, self.batch, self.position)
+
+    @property
+    def item(self) -> int:
+        return int(self)
 
 
 class Batches(Sampler[list[Draw]], abc.ABC):
@@ -87,6 +103,7 @@ class InstanceBatches(Batches):
 class ClassBatches(Batches):
     """Batches of `batch_size / per_class` classes × `per_class` different images; ⌊N / batch_size⌋ of them are an epoch.
 
+    A `batch_sampler` for any map-style data set with these labels, such as torchvision's `ImageFolder` with its `targets`.
     Classes are drawn without replacement within a batch, each image of a class once before any comes again within an epoch.
     A class with fewer than `per_class` images repeats them; one with a single image can form no pair and takes no part. With
     `replacement` classes and images are drawn with replacement, as the published code does. Of several processes, rank r of
@@ -99,7 +116,7 @@ class ClassBatches(Batches):
 
     def __init__(
         self,
-        labels: NDArray[np.int64],
+        labels: Sequence[int] | NDArray[np.int64],
         batch_size: int = 112,
         per_class: int = 2,
         seed: int = 0,
@@ -109,8 +126,9 @@ class ClassBatches(Batches):
         world_size: int = 1,
     ) -> None:
         super().__init__(batch_size, per_class, seed, rank, world_size)
-        by_class = np.argsort(labels, kind="stable")
-        _, starts = np.unique(labels[by_class], return_index=True)
+        numbers = np.asarray(labels)
+        by_class = np.argsort(numbers, kind="stable")
+        _, starts = np.unique(numbers[by_class], return_index=True)
         self.members = [indices for indices in np.split(by_class, starts[1:]) if len(indices) > 1]
         self.replacement, self.number = replacement, len(labels) // batch_size
         k, usable, needed = per_class, len(self.members), f"batch_size={batch_size} needs {self.classes} classes × {per_class}"

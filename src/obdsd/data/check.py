@@ -3,21 +3,42 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from obdsd.data.collection import Collection, Part
+from obdsd.data.collection import Collection, some
+from obdsd.data.items import Items
+from obdsd.data.part import Part
+from obdsd.data.unusable import each_item, left_out_lines
 from obdsd.errors import InputError
 from obdsd.provenance import TrainedOn, short_digest
 
-CHUNK = 256  # items under way at once: memory stays bounded whatever the size of the collection
+
+def check_trainable(collection: Collection) -> None:
+    """Refuse what cannot be trained on: no labels, no training part, no two classes or no pair in it, classes on both sides of the line."""
+    name = collection.name
+    if why := next(iter(collection.parts.values())).unlabelled:
+        raise InputError(f"{name}: training needs labels, but it {why}")
+    if "train" not in collection.parts:
+        raise InputError(f"{name}: training needs a part train, but it has {', '.join(collection.parts)} alone; mark items as train")
+    train = collection["train"]
+    if len(train.class_names) < 2:
+        only = f"train has one class only ({train.class_names[0]!r})"
+        raise InputError(f"{name}: {only}; a metric needs 2 or more to compare, add classes or make test_fraction smaller")
+    if np.bincount(train.labels).max() < 2:
+        raise InputError(f"{name}: no training class has 2 items; without a pair of one class there is nothing to learn")
+    for one, other in itertools.combinations(collection.parts, 2):
+        shared = sorted({*collection[one].class_names} & {*collection[other].class_names})
+        if shared and {one, other} & {"train", "val"}:  # those that are scored may share theirs
+            remedy = "classes of the test must not train; --merge joins all parts and splits their classes anew"
+            raise InputError(f"{name}: {one} and {other} share {len(shared)} classes ({some(shared, 3)}); {remedy}")
 
 
 def scored_parts(name: str, parts: Mapping[str, Part], part: str = "test") -> dict[str, Part]:
@@ -34,7 +55,10 @@ def scored_parts(name: str, parts: Mapping[str, Part], part: str = "test") -> di
 
 def check_scorable(name: str, parts: Mapping[str, Part], part: str = "test", ks: Sequence[int] = ()) -> dict[str, Part]:
     """The scored parts, in which no query finds itself. What could not be scored is refused, before long work for it."""
-    chosen = _never_itself(name, scored_parts(name, parts, part))
+    chosen = scored_parts(name, parts, part)
+    if why := next(iter(chosen.values())).unlabelled:
+        raise InputError(f"{name}: scoring needs labels, but it {why}")
+    chosen = _never_itself(name, chosen)
     groups: dict[str, set[Any]] = defaultdict(set)  # of each class; without groups every item is one
     for which, each in chosen.items():
         item, times = Counter(map(each.name, range(len(each)))).most_common(1)[0]
@@ -116,42 +140,56 @@ def check_unseen(model: str, trained_on: TrainedOn | None, chosen: Mapping[str, 
     return [f"model={model}: {remark}" for remark, applies in remarks.items() if applies]
 
 
-def check(collection: Collection, advance: Callable[[int], None] = lambda count: None) -> list[str]:
-    """What is wrong with a collection: items that cannot be read, identical content on both sides of the train/test line, and what
-    keeps it from being scored.
+class Findings(NamedTuple):
+    """What makes training on a collection wrong, and what one should know of it."""
+
+    problems: list[str]
+    remarks: list[str]
+
+
+def check(collection: Collection, advance: Callable[[int], None] = lambda count: None) -> Findings:
+    """Problems: items that cannot be read, identical content on both sides of the train/test line, what keeps the collection from being
+    trained on or scored. Remarks: identical content inside a part, files that are not used, items that were left out.
 
     Content is compared by a hash of the decoded pixels (or of the vector), so that copies under another name, or with other metadata, are
     found too. `advance` is told how many items were done.
     """
     problems: list[str] = []
-    first_in_training: dict[bytes, str] = {}
+    remarks = [*collection.remarks, *left_out_lines(collection)]
+    trained: dict[bytes, tuple[str, str]] = {}  # content → part and name
     for name in sorted(collection.parts, key=lambda part: part not in ("train", "val")):
-        part = collection[name]
-        for index, content in _digests(part, advance):
+        part, own, twice = collection[name], dict[bytes, str](), list[str]()
+        for index, content in each_item(part, partial(_hash, part.items)):
+            advance(1)
             if isinstance(content, InputError):
                 problems.append(f"unreadable: {content}")
-            elif name in ("train", "val"):
-                first_in_training.setdefault(content, f"{name}/{part.name(index)}")
-            elif content in first_in_training:
-                problems.append(f"same content in training and test: {first_in_training[content]} = {name}/{part.name(index)}")
+            elif content in own:
+                twice.append(f"{own[content]} = {part.name(index)}")
+            else:
+                own[content] = part.name(index)
+                if name not in ("train", "val") and content in trained:
+                    where, item = trained[content]
+                    problems.append(f"same content in {where} and {name}: {item} = {part.name(index)}")
+        if name in ("train", "val"):
+            trained |= {content: (name, item) for content, item in own.items()}
+        if twice:
+            remarks.append(f"same content twice in {name}: {len(twice):,}, {some(twice)}")
+    return Findings(problems + list(_unfit(collection)), remarks)
+
+
+def _unfit(collection: Collection) -> Iterator[str]:
+    """What keeps the collection from being trained on, and from being scored."""
+    try:
+        check_trainable(collection)
+    except InputError as fault:
+        yield f"cannot be trained on: {fault}"
     for name in ("test", *({"val"} & collection.parts.keys())):
         try:
             check_scorable(collection.name, collection.parts, name)
         except InputError as fault:
-            problems.append(f"cannot be scored: {fault}")
-    return problems
+            yield f"cannot be scored: {fault}"
 
 
-def _digests(part: Part, advance: Callable[[int], None]) -> Iterator[tuple[int, bytes | InputError]]:
-    def digest(index: int) -> bytes | InputError:
-        try:
-            content = np.asarray(part.items.read(int(part.positions[index])))
-        except InputError as damage:
-            return damage
-        return hashlib.blake2b(content.tobytes() + str(content.shape).encode(), digest_size=16).digest()
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, len(part), CHUNK):
-            indices = range(start, min(start + CHUNK, len(part)))
-            yield from zip(indices, pool.map(digest, indices), strict=True)
-            advance(len(indices))
+def _hash(items: Items, position: int) -> bytes:
+    content = np.asarray(items.read(position))
+    return hashlib.blake2b(content.tobytes() + str(content.shape).encode(), digest_size=16).digest()

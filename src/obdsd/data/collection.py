@@ -2,116 +2,43 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from obdsd.data.items import ImageFiles, Items, Rows
+from obdsd.data.items import ImageFiles, Items
+from obdsd.data.part import Part
 from obdsd.errors import InputError
 from obdsd.processes import check_carried
-from obdsd.provenance import short_digest
 
 Load = TypeVar("Load", bound=Callable[..., Any])
 SPLITS = ("train", "val", "test", "query", "gallery")
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Some items of a collection with their labels: a map-style dataset of (item, label, index).
+class Photos(NamedTuple):
+    """Where the images are that rows were made of: a source, as it is written for any working directory, and the root of a manifest."""
 
-    Labels number `class_names`. `groups` marks items whose mutual hits are ignored in retrieval (the same camera, the same product
-    page). `transform` is applied to the item.
-    """
-
-    items: Items
-    positions: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    class_names: tuple[str, ...]
-    groups: NDArray[np.int64] | None = None
-    transform: Callable[[Any], Any] | None = None
-
-    def __len__(self) -> int:
-        return len(self.positions)
-
-    def __getitem__(self, index: int) -> tuple[Any, int, int]:
-        item = self.items.read(int(self.positions[index]))
-        return (item if self.transform is None else self.transform(item)), int(self.labels[index]), index
-
-    def name(self, index: int) -> str:
-        return self.items.name(int(self.positions[index]))
-
-    @property
-    def classes(self) -> NDArray[Any]:
-        """The class name of each item. Numbers are each part's own, names are not."""
-        return np.asarray(self.class_names)[self.labels]
-
-    @property
-    def is_rows(self) -> bool:
-        """Whether the items are rows of a matrix, and not images."""
-        return isinstance(self.items, Rows)
-
-    def matrix(self) -> NDArray[np.float32]:
-        """The items as rows of a matrix, in the order of the part."""
-        if not isinstance(self.items, Rows):
-            raise InputError(f"{type(self.items).__name__} are no rows of a matrix; embed them with a model first")
-        return self.items.matrix[self.positions]
-
-    def fingerprint(self) -> str:
-        """A hash of the names, the labels, the groups and the contents: are these still the data that a run began with?"""
-        digest = hashlib.blake2b(digest_size=16)
-        digest.update("\0".join(self.class_names).encode())
-        digest.update(self.labels.tobytes())
-        digest.update("\0".join(self.name(index) for index in range(len(self))).encode())
-        for position in self.positions.tolist():
-            digest.update(self.items.content(position))
-        if self.groups is not None:
-            digest.update(self.groups.tobytes())
-        return digest.hexdigest()
-
-    def digests(self) -> list[str]:
-        """A short hash of each item's content, the same under any name and in any collection."""
-        return [short_digest(self.items.content(position)) for position in self.positions.tolist()]
-
-    def replace(self, **changes: Any) -> Part:
-        """A copy with other labels, another transform, …"""
-        return replace(self, **changes)
-
-    def take(self, indices: NDArray[np.int64]) -> Part:
-        """These items, in this order."""
-        groups = None if self.groups is None else self.groups[indices]
-        return replace(self, positions=self.positions[indices], labels=self.labels[indices], groups=groups)
-
-    def only(self, classes: Sequence[int]) -> Part:
-        """The items of these classes, numbered anew in this order."""
-        number = np.full(len(self.class_names), -1, dtype=np.int64)
-        number[np.asarray(classes)] = np.arange(len(classes))
-        kept = self.take(np.flatnonzero(number[self.labels] >= 0))
-        return replace(kept, labels=number[kept.labels], class_names=tuple(self.class_names[c] for c in classes))
+    source: str
+    root: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Collection:
-    """Parts by name: `train`, and `test` or both `query` and `gallery`; `val`, held-out training classes, after `hold_out`."""
+    """Parts by name: `train`, and `test` or both `query` and `gallery`; `val`, held-out training classes, after `hold_out`.
+
+    Only a training needs all this (`obdsd.data.check.check_trainable`). `left_out` holds the names of items of each part that were left out
+    as they cannot be used, `remarks` what a reader of the data noticed, `photos` where the images are that rows were made of.
+    """
 
     name: str
     parts: Mapping[str, Part]
-
-    def __post_init__(self) -> None:
-        train = self["train"]
-        if len(train.class_names) < 2:
-            raise InputError(f"{self.name}: train has one class only ({train.class_names[0]!r}); a metric needs 2 or more to compare")
-        if np.bincount(train.labels).max() < 2:
-            raise InputError(f"{self.name}: no training class has 2 items; without a pair of one class there is nothing to learn")
-        for one, other in itertools.combinations(self.parts, 2):
-            shared = sorted({*self.parts[one].class_names} & {*self.parts[other].class_names})
-            if shared and {one, other} & {"train", "val"}:  # those that are scored may share theirs
-                raise InputError(f"{self.name}: {one} and {other} share {len(shared)} classes ({some(shared, 3)}); split by class")
+    left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    remarks: Sequence[str] = ()
+    photos: Photos | None = None
 
     def __getitem__(self, name: str) -> Part:
         if name not in self.parts:
@@ -120,7 +47,23 @@ class Collection:
 
     @property
     def kind(self) -> Literal["images", "embeddings"]:
-        return "embeddings" if self["train"].is_rows else "images"
+        return "embeddings" if next(iter(self.parts.values())).is_rows else "images"
+
+    def joined(self) -> tuple[Part, NDArray[Any]]:
+        """The items of all parts in the order in which the data have them, and the part of each."""
+        several = list(self.parts.values())
+        names, labels = numbered([name for part in several for name in part.classes.tolist()])
+        positions = np.concatenate([part.positions for part in several])
+        groups = [part.groups for part in several if part.groups is not None]
+        whole = several[0].replace(
+            positions=positions, labels=labels, class_names=tuple(names.tolist()), groups=np.concatenate(groups) if groups else None
+        )
+        order = np.argsort(positions)
+        return whole.take(order), np.repeat(list(self.parts), [len(part) for part in several])[order]
+
+    def merged(self, seed: int = 0, test_fraction: float = 0.5) -> Collection:
+        """All items, split by class anew."""
+        return replace(self, parts=split_by_class(self.name, self.joined()[0], seed, test_fraction))
 
     def hold_out(self, *, fraction: float | None = None, fold: tuple[int, int] | None = None, seed: int = 0) -> Collection:
         """Move whole training classes to `val`: a seeded `fraction` of them, or the i-th of k seeded folds, `fold=(i, k)`."""
@@ -156,8 +99,17 @@ def collect(
     if not len(labels):
         raise InputError(f"{name}: holds no items; check the path")
     if splits is None:
-        splits = _split_by_class(name, labels, seed, test_fraction)
+        whole = split_parts(name, items, labels, ["test"] * len(labels), groups)["test"]
+        return Collection(name, split_by_class(name, whole, seed, test_fraction))
     return Collection(name, split_parts(name, items, labels, splits, groups))
+
+
+def collect_unlabelled(name: str, items: Items, splits: Sequence[str], why: str, groups: NDArray[np.int64] | None = None) -> Collection:
+    """A collection of items without labels, which can be embedded; `why` says how one gives them labels."""
+    if not len(splits):
+        raise InputError(f"{name}: holds no items; check the path")
+    parts = split_parts(name, items, [""] * len(splits), splits, groups)
+    return Collection(name, {split: part.replace(unlabelled=why) for split, part in parts.items()})
 
 
 def split_parts(
@@ -208,20 +160,16 @@ def some(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
-def _split_by_class(name: str, labels: Sequence[str], seed: int, test_fraction: float) -> list[str]:
-    if test_fraction == 0:
-        return ["train"] * len(labels)
-    names, numbers = numbered(labels)
-    classes = len(names)
-    tested = round(test_fraction * classes) if 0 < test_fraction < 1 else 0
-    if not 1 <= tested <= classes - 2:
-        raise InputError(
-            f"{name}: test_fraction={test_fraction} of {classes} classes leaves fewer than 2 to train on or none to test; "
-            "add classes, or give train and test yourself"
-        )
-    tests = np.zeros(classes, dtype=bool)
-    tests[np.random.default_rng(seed).permutation(classes)[:tested]] = True
-    return ["test" if test else "train" for test in tests[numbers]]
+def split_by_class(name: str, whole: Part, seed: int, test_fraction: float) -> dict[str, Part]:
+    """A seeded share of the classes tests, the others train. What has no labels cannot train."""
+    if not 0 <= test_fraction <= 1:
+        raise InputError(f"{name}: test_fraction={test_fraction} must lie from 0, all classes train, to 1, all test; try 0.5")
+    if whole.unlabelled:
+        return {"test": whole}
+    order = np.random.default_rng(seed).permutation(len(whole.class_names))
+    tested = round(test_fraction * len(order))
+    split = {"train": order[tested:], "test": order[:tested]}
+    return {part: whole.only(np.sort(classes).tolist()) for part, classes in split.items() if len(classes)}
 
 
 def training_defaults(**settings: Any) -> Callable[[Load], Load]:

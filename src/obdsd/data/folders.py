@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from obdsd.data.collection import SPLITS, Collection, collect
+from obdsd.data.collection import SPLITS, Collection, collect, collect_unlabelled, some
+from obdsd.data.columns import part_meant
 from obdsd.data.items import ImageFiles
 from obdsd.errors import InputError
 
@@ -15,21 +17,60 @@ Classes = dict[str, list[str]]
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
+@dataclass
+class Found:
+    """What a folder holds, as paths below a root: the images of each class, those in no class folder, and files that are no images."""
+
+    classes: Classes = field(default_factory=dict)
+    loose: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+
 def folder(path: Path, seed: int = 0, test_fraction: float = 0.5) -> Collection:
     """Any folder with a folder of images for each class.
 
     `photos/<class>/<image>` is split by class with a seed; `photos/train/<class>/<image>` and `photos/test/…` are taken as they are.
+    Images that lie in `photos` itself, without class folders, have no labels.
     """
     if not path.is_dir():
         raise InputError(f"{path}: no such folder; give one that holds a folder for each class")
-    given = [split for split in SPLITS if (path / split).is_dir()]
-    is_split = "train" in given and len(given) > 1
-    found = {split: class_folders(path / split) for split in (given if is_split else [""])}
-    rows = [(os.path.join(split, image), c, split) for split, classes in found.items() for c, images in classes.items() for image in images]
-    if not rows:
-        raise InputError(f"{path}: no class folder with images; expected {path}/<class>/<image>")
-    images, labels, splits = zip(*rows, strict=True)
-    return collect(str(path), ImageFiles(path, images), labels, splits if is_split else None, seed=seed, test_fraction=test_fraction)
+    places = _parts_given(path)
+    found = {split: scan(path, place) for split, place in places.items()} if places else {"test": scan(path)}
+    rows = [(image, c, split) for split, each in found.items() for c, images in each.classes.items() for image in images]
+    if rows:
+        images, labels, splits = zip(*rows, strict=True)
+        collection = collect(
+            str(path), ImageFiles(path, images), labels, splits if places else None, seed=seed, test_fraction=test_fraction
+        )
+    else:
+        loose = [(image, split) for split, each in found.items() for image in each.loose]
+        if not loose:
+            raise InputError(f"{path}: no class folder with images; expected {path}/<class>/<image>")
+        images, splits = zip(*loose, strict=True)
+        why = f"has no class folder with images; expected {path}/<class>/<image>"
+        collection = collect_unlabelled(str(path), ImageFiles(path, images), splits, why)
+    return replace(collection, remarks=_remarks(path, found, places, bool(rows)))
+
+
+def _parts_given(path: Path) -> dict[str, str]:
+    """The folders that are parts, not classes: train beside another, query beside gallery, or all folders there are."""
+    names = _folders(path)
+    given = {part_meant(name): name for name in names if part_meant(name) in SPLITS}
+    known = ("train" in given and len(given) > 1) or given.keys() >= {"query", "gallery"}
+    only = len(given) == len(names) and any(_folders(path / name) for name in names)
+    return {split: given[split] for split in SPLITS if split in given} if known or only else {}
+
+
+def _remarks(path: Path, found: dict[str, Found], places: dict[str, str], labelled: bool) -> list[str]:
+    """What is there and not used."""
+    unused = [name for name in _folders(path) if places and name not in places.values()]
+    classes = [(os.path.join(places.get(split, ""), c), images) for split, each in found.items() for c, images in each.classes.items()]
+    empty = [name for name, images in classes if not images]
+    loose = [image for each in found.values() if labelled for image in each.loose]
+    others = [file for each in found.values() for file in each.others]
+    kinds = {"folders beside the parts": unused, "class folders without images": empty, "images in no class folder": loose}
+    kinds["files that are no images by their suffix"] = others
+    return [f"{what} are not used: {len(names):,}, {some(names)}" for what, names in kinds.items() if names]
 
 
 def class_folders(root: Path) -> Classes:
@@ -37,18 +78,37 @@ def class_folders(root: Path) -> Classes:
 
     Hidden files, and files that are no images by their suffix, are ignored; a class without images is kept, with none.
     """
-    classes: Classes = {}
-    for name in sorted(entry.name for entry in os.scandir(root) if entry.is_dir()):
-        if name.startswith(".") or name == "__MACOSX":
-            continue
-        paths: list[str] = []
-        classes[_utf8(name, root)] = paths
-        for folder, below, files in os.walk(root / name):
+    return scan(root).classes
+
+
+def scan(root: Path, place: str = "") -> Found:
+    """What a folder holds, or one of the folders in it; all paths are below `root`."""
+    found, home = Found(), root / place
+    _sort(root, home, [entry.name for entry in os.scandir(home) if entry.is_file()], found.loose, found.others)
+    for name in _folders(home):
+        images = found.classes[_utf8(name, root)] = []
+        for folder, below, files in os.walk(home / name):
             below[:] = [b for b in below if not b.startswith(".")]
-            images = [f for f in files if f.lower().endswith(SUFFIXES) and not f.startswith(".")]
-            paths.extend(_utf8(os.path.relpath(os.path.join(folder, f), root), root).replace(os.sep, "/") for f in images)
-        paths.sort()
-    return classes
+            _sort(root, Path(folder), files, images, found.others)
+        images.sort()
+    found.loose.sort()
+    found.others.sort()
+    return found
+
+
+def _folders(path: Path) -> list[str]:
+    names = sorted(entry.name for entry in os.scandir(path) if entry.is_dir())
+    return [name for name in names if not name.startswith(".") and name != "__MACOSX"]
+
+
+def _sort(root: Path, folder: Path, files: list[str], images: list[str], others: list[str]) -> None:
+    """Put the files of a folder to the images or to the others, but for hidden ones."""
+    for name in (name for name in files if not name.startswith(".")):
+        path = os.path.relpath(os.path.join(folder, name), root).replace(os.sep, "/")
+        if name.lower().endswith(SUFFIXES):
+            images.append(_utf8(path, root))
+        else:
+            others.append(path)
 
 
 def merged_class_folders(base: Path) -> Classes:

@@ -17,13 +17,16 @@ class Chunk(NamedTuple):
 
 
 def row_groups(path: Path) -> list[list[Chunk]]:
-    """The columns of each row group of a file that pyarrow has opened: its footer is whole."""
-    with path.open("rb") as file:
-        file.seek(-8, io.SEEK_END)
-        file.seek(-8 - int.from_bytes(file.read(4), "little"), io.SEEK_END)
-        footer = _value(file, STRUCT)
-    columns = [[chunk.get(3, {}) for chunk in group[1]] for group in footer[4]]
-    return [[Chunk(abs(column.get(5, 0)), abs(column.get(6, 0))) for column in group] for group in columns]
+    """The columns of each row group of a file; pyarrow may open one whose footer is damaged all the same."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-8, io.SEEK_END)
+            file.seek(-8 - int.from_bytes(file.read(4), "little"), io.SEEK_END)
+            footer = _value(file, STRUCT)
+        columns = [[chunk.get(3, {}) for chunk in group[1]] for group in footer[4]]
+        return [[Chunk(abs(column.get(5, 0)), abs(column.get(6, 0))) for column in group] for group in columns]
+    except (AttributeError, LookupError, TypeError, OverflowError, RecursionError):  # it ends early, or has a number where fields should be
+        raise OSError("its footer is damaged") from None
 
 
 def _value(file: io.BufferedReader, kind: int) -> Any:

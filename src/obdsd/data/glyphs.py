@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import unicodedata
 import warnings
 import zipfile
@@ -19,7 +18,7 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from obdsd.data.collection import Collection, split_parts, training_defaults
 from obdsd.errors import InputError
-from obdsd.files import replacing
+from obdsd.files import cache_folder, replacing
 
 VERSION = 1  # of the rendering; part of the cache file's name and of every seed
 SIZE = 32
@@ -58,8 +57,7 @@ def glyphs(cache: Path | None = None) -> Collection:
 
     They are rendered once, then read from `cache` (default: the user's cache folder).
     """
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "obdsd" if cache is None else cache
-    file = folder / f"glyphs-v{VERSION}.npz"
+    file = (cache_folder() if cache is None else cache) / f"glyphs-v{VERSION}.npz"
     rendered = _load(file)
     if rendered is None:
         rendered = _render()

@@ -76,6 +76,13 @@ class ImageFiles:
             raise InputError(f"{path}: box={box} reaches beyond the image of {image.width} x {image.height} pixels; mend the box")
         return image.crop(box)
 
+    def check(self, position: int) -> None:
+        """Raise what `read` raises, in a fraction of its time."""
+        if self._box(position) is None:
+            read_image(self.root / self.paths[position], small=True)
+        else:
+            self.read(position)
+
     def _box(self, position: int) -> Box | None:
         return None if self.boxes is None else self.boxes[position]
 
@@ -96,13 +103,18 @@ class ImageFiles:
         return content
 
 
-def read_image(path: Path) -> Image.Image:
-    """An RGB image: the first frame of an animation, 16 bits scaled to 8, transparency on white, upright as its camera says."""
+def read_image(path: Path, small: bool = False) -> Image.Image:
+    """An RGB image: the first frame of an animation, 16 bits scaled to 8, transparency on white, upright as its camera says.
+
+    A JPEG may be asked for at an eighth of its size: all its bytes are decoded, few pixels are made."""
     check_file(path)
     try:
         with Image.open(path) as image:
+            if small:
+                image.draft(None, (1, 1))
             image.load()
-            return _to_rgb(ImageOps.exif_transpose(image))
+            ImageOps.exif_transpose(image, in_place=True)
+            return _to_rgb(image)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as damage:
         raise InputError(f"{path}: cannot be read as an image ({' '.join(str(damage).split())}); replace or remove it") from damage
 

@@ -1,4 +1,4 @@
-"""A table of images: CSV or Parquet with the columns path and label, and optional others."""
+"""A table of images: CSV or Parquet with a column of paths, perhaps one of labels, and optional others."""
 
 from __future__ import annotations
 
@@ -6,46 +6,58 @@ import os
 from pathlib import Path
 from typing import Any
 
-from obdsd.data.collection import Collection, collect, numbered
+from obdsd.data.collection import Collection, collect, collect_unlabelled, numbered
+from obdsd.data.columns import column_for, missing, part_meant
 from obdsd.data.items import Box, ImageFiles
 from obdsd.data.tables import cells, read_table
 from obdsd.errors import InputError
 
 BOX = ("x1", "y1", "x2", "y2")
-REQUIRED = ("path", "label")
-KNOWN = (*REQUIRED, "split", "is_query", "is_gallery", *BOX, "group")
+KNOWN = ("path", "label", "split", "is_query", "is_gallery", *BOX, "group")
 
 
-def manifest(path: Path, seed: int = 0, test_fraction: float = 0.5) -> Collection:
-    """A table of images: CSV or Parquet with the columns `path` and `label`.
+def manifest(path: Path, seed: int = 0, test_fraction: float = 0.5, root: Path | None = None) -> Collection:
+    """A table of images: CSV (with , or ; or tabs) or Parquet with a column of paths and one of labels.
 
-    Optional: `split` (train, val, test, query, gallery), or `is_query` and `is_gallery` beside it (rows of neither train); a crop box
-    `x1 y1 x2 y2` in pixels; `group`, whose mutual hits retrieval ignores. Paths are relative to the manifest's folder and stay inside
-    it. Without a split, classes are split with a seed.
+    Columns are known by what they are usually called, in any case: `path`, `file`, `filename`, `image`, …; `label`, `class`,
+    `category`, …. Optional: `split` (train, val, test, query, gallery), or `is_query` and `is_gallery` beside it (rows of neither train);
+    a crop box `x1 y1 x2 y2` in pixels; `group`, whose mutual hits retrieval ignores. Paths are below `root`, by default the manifest's
+    folder, and stay inside it. Without a split, classes are split with a seed.
     """
-    table = read_table(path, lambda names: _wanted(path, names))
-    columns = {name: cells(path, name, table[name]) for name in table.column_names}
-    for required in REQUIRED:
-        for row, value in enumerate(columns[required]):
+    there: list[str] = []  # all columns, for a message
+
+    def choose(names: list[str]) -> list[str]:
+        there.extend(names)
+        return list(_meanings(path, names).values())
+
+    table = read_table(path, choose)
+    columns = {meaning: cells(path, name, table[name]) for meaning, name in _meanings(path, table.column_names).items()}
+    for required in ("path", "label"):
+        for row, value in enumerate(columns.get(required, [])):
             if value is None or value == "":
                 raise InputError(f"{path}: row {row + 1} has no {required}; fill it or remove the row")
-    items = ImageFiles(path.parent, _inside(path, columns["path"]), _boxes(path, columns))
+    home = path.parent if root is None else root
+    items = ImageFiles(home, _inside(path, home, columns["path"]), _boxes(path, columns))
     groups = numbered(columns["group"])[1] if "group" in columns else None
+    splits = _splits(path, columns)
+    if "label" not in columns:
+        return collect_unlabelled(str(path), items, splits or ["test"] * len(columns["path"]), missing(there, "label"), groups)
     labels = [str(label) for label in columns["label"]]
-    return collect(str(path), items, labels, _splits(path, columns), groups=groups, seed=seed, test_fraction=test_fraction)
+    return collect(str(path), items, labels, splits, groups=groups, seed=seed, test_fraction=test_fraction)
 
 
-def _wanted(path: Path, names: list[str]) -> list[str]:
-    for required in REQUIRED:
-        if required not in names:
-            raise InputError(f"{path}: has no column {required!r}; it has {', '.join(map(repr, names)) or 'none'}")
-    return [name for name in KNOWN if name in names]
+def _meanings(path: Path, names: list[str]) -> dict[str, str]:
+    """The columns that are used, by what they mean."""
+    found = {meaning: column_for(path, names, meaning) for meaning in KNOWN}
+    if found["path"] is None:
+        raise InputError(f"{path}: {missing(names, 'path')}")
+    return {meaning: name for meaning, name in found.items() if name is not None}
 
 
-def _inside(manifest: Path, names: list[Any]) -> list[str]:
-    """The paths as they stand below the manifest's folder; one that leaves the folder, also by a link, is refused."""
-    paths = [os.path.normpath(str(name)) for name in names]
-    home = os.path.realpath(manifest.parent)
+def _inside(manifest: Path, root: Path, names: list[Any]) -> list[str]:
+    """The paths as they stand below the root; one that leaves it, also by a link, is refused."""
+    home = os.path.realpath(root)
+    paths = [_below(os.path.normpath(str(name)), os.path.abspath(root), home) for name in names]
     folders: dict[str, str] = {}  # where each is, links followed
     for row, path in enumerate(paths):
         leaves = os.path.isabs(path) or path.split(os.sep)[0] == ".." or "\0" in path
@@ -56,8 +68,15 @@ def _inside(manifest: Path, names: list[Any]) -> list[str]:
             place = os.path.join(folders[folder], name)
             leaves = not (os.path.realpath(place) if os.path.islink(place) else place).startswith(os.path.join(home, ""))
         if leaves:
-            raise InputError(f"{manifest}: row {row + 1}: path={names[row]!r} leaves the manifest's folder; use paths below it")
+            remedy = "give the folder that holds all images with --root, or use paths below it"
+            raise InputError(f"{manifest}: row {row + 1}: path={names[row]!r} leaves {root}; {remedy}")
     return paths
+
+
+def _below(path: str, *roots: str) -> str:
+    """An absolute path in one of the roots as a path below it; any other as it is."""
+    root = next((root for root in roots if path.startswith(os.path.join(root, ""))), None)
+    return path if root is None else os.path.relpath(path, root)
 
 
 def _boxes(path: Path, columns: dict[str, list[Any]]) -> list[Box | None] | None:
@@ -83,7 +102,7 @@ def _boxes(path: Path, columns: dict[str, list[Any]]) -> list[Box | None] | None
 
 def _splits(path: Path, columns: dict[str, list[Any]]) -> list[str] | None:
     rows = len(columns["path"])
-    splits = [str(split) for split in columns.get("split", ["train"] * rows)]
+    splits = [part_meant(str(split)) for split in columns.get("split", ["train"] * rows)]
     asks, is_asked = (_flags(path, name, columns.get(name, [False] * rows)) for name in ("is_query", "is_gallery"))
     for row in range(rows):
         if asks[row] and is_asked[row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from obdsd.files import check_file
 SMALL = 2**30  # bytes that any file may take in memory
 RATIO = 100  # beyond that, at most so many times its size on the disk
 CELL = 64  # bytes of a Python object, which each cell becomes
+SEPARATORS = (",", ";", "\t")
+HEADER = 2**16  # bytes in which the line of names must end to be looked at whole
 
 Choose = Callable[[list[str]], Sequence[str]]
 
@@ -71,7 +74,7 @@ def _parquet(path: Path, choose: Choose) -> pa.Table:
 
 
 def _csv(path: Path, choose: Choose) -> pa.Table:
-    layout = pa.csv.ParseOptions(newlines_in_values=True)
+    layout = pa.csv.ParseOptions(newlines_in_values=True, delimiter=_separator(path))
     with pa.csv.open_csv(path, parse_options=layout) as reader:
         wanted = _chosen(path, choose, reader.schema.names)
     as_text = pa.csv.ConvertOptions(include_columns=wanted, column_types=dict.fromkeys(wanted, pa.string()), strings_can_be_null=False)
@@ -82,6 +85,13 @@ def _csv(path: Path, choose: Choose) -> pa.Table:
             size += batch.nbytes + batch.num_rows * batch.num_columns * CELL
             check_inflated(path, size)
         return pa.Table.from_batches(batches, reader.schema)
+
+
+def _separator(path: Path) -> str:
+    """What stands most often between the names of the columns."""
+    with pa.input_stream(path) as file:  # decompressed where the suffix says so, as pyarrow does for the whole
+        header = re.sub(rb'"[^"]*"', b"", file.read(HEADER).split(b"\n")[0])
+    return max(SEPARATORS, key=lambda separator: header.count(separator.encode()))
 
 
 def _chosen(path: Path, choose: Choose, names: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode, v2
 
 from obdsd.data.batches import Draw
-from obdsd.data.collection import Part
+from obdsd.data.part import Part
 from obdsd.preprocessing import Preprocessing
 from obdsd.seeds import seed_of
 

@@ -52,7 +52,7 @@ def kmeans(
 def _drawn(rows: int, count: int, seed: int) -> NDArray[np.int32]:
     """Some of so many rows, as faiss draws them."""
     order = np.empty(rows, dtype=np.int32)
-    faiss.rand_perm(faiss.swig_ptr(order), rows, seed)
+    faiss.rand_perm(faiss.swig_ptr(order), rows, seed)  # type: ignore[attr-defined]
     return order[:count]
 
 

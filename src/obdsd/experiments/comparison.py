@@ -22,13 +22,13 @@ from obdsd.experiments.runs import carry_out, tell
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
 from obdsd.experiments.timing import SECONDS, relative_time
 from obdsd.files import check_format, read_mapping, write_json
-from obdsd.options import TrainOptions
+from obdsd.options import OPENING, TrainOptions
 from obdsd.training import RunRecord
 from obdsd.training.run_folder import RunFolder
 
 FORMAT = 1  # of comparison.json
 TIMES = "times.json"  # beside it
-SAME = ("data", "split_seed", "test_fraction", "val_fraction", "val_fold", "score", "ks", "allow_incomplete")
+SAME = ("data", "split_seed", "test_fraction", "val_fraction", "val_fold", "score", "ks", *OPENING)
 """Options that all rows share: they say what is scored."""
 
 
@@ -145,7 +145,7 @@ def _check_comparable(rows: Mapping[str, TrainOptions]) -> None:
         for field in SAME:
             if getattr(options, field) != getattr(first, field):
                 raise InputError(f"rows {baseline} and {name} differ in {field}; they would be scored on different classes, make it equal")
-    named = {name: {**options.identity(), "preset": ""} for name, options in rows.items()}
+    named = {name: options.identity() for name, options in rows.items()}
     for (one, settings), (other, others_settings) in itertools.combinations(named.items(), 2):
         if settings == others_settings:
             raise InputError(f"rows {one} and {other} have the same settings; there is nothing to compare")

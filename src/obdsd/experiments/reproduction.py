@@ -102,6 +102,7 @@ class Reproduction:
 def options_of(row: Row, scale: Scale, data: str) -> TrainOptions:
     """How a row is trained at a scale, but for the weight that is yet to be chosen."""
     options, changes = preset(row.preset, data, **{**row.changes, **SCALES[scale]}), SETTINGS.get(scale, {})
+    options = options.replace(preset=row.preset)  # the row's, whatever its parts: by it times, weights and runs are known
     for kind, table in (("system", SYSTEMS), ("targets", TARGETS)):
         part = getattr(options, kind)
         for name, setting in table.settings(part.name).items():
@@ -200,6 +201,8 @@ def _key(options: TrainOptions) -> str:
     defaults, so that a later version with more options knows it again."""
     usual = TrainOptions(options.data).identity()
     settings = {name: value for name, value in options.identity().items() if name == "data" or (name != "seed" and value != usual[name])}
+    if options.preset != TrainOptions.preset:  # which changes no number
+        settings["preset"] = options.preset
     digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
     return f"{options.preset}-{digest}"
 

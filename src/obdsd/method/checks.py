@@ -12,14 +12,14 @@ import atexit
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from numbers import Real
+from numbers import Integral, Real
 from typing import NoReturn
 
 import torch
 from torch import Tensor
 
 from obdsd.errors import InputError
-from obdsd.method.precision import HALF
+from obdsd.method.precision import HALF, in_full
 
 
 def refuse(field: str, value: object, rule: str, remedy: str) -> NoReturn:
@@ -31,9 +31,18 @@ def require(ok: bool, field: str, value: object, rule: str, remedy: str) -> None
         refuse(field, value, rule, remedy)
 
 
+def check_number(field: str, value: object, kind: type = Real) -> None:
+    """Refuse what is no number, or no whole one: in a message a text looks like the number that it holds."""
+    if not isinstance(value, kind):
+        what = "a text" if isinstance(value, str) else f"a {type(value).__name__}"
+        number = "a whole number" if kind is Integral else "a number"
+        refuse(field, repr(value), f"is {what}", f"pass {number}, without quotes" if isinstance(value, str) else f"pass {number}")
+
+
 def check_omega(omega: float) -> None:
     """ω is the probability of continuing the walk: at 1 the walk never ends and I - ωS is singular."""
-    require(isinstance(omega, Real) and 0 <= omega < 1, "omega", omega, "must lie in [0, 1)", "try 0.3, or 0 for no diffusion")
+    check_number("omega", omega)
+    require(0 <= omega < 1, "omega", omega, "must lie in [0, 1)", "try 0.3, or 0 for no diffusion")
 
 
 def check_distance_from_one(omega: float, dtype: torch.dtype) -> None:
@@ -44,8 +53,8 @@ def check_distance_from_one(omega: float, dtype: torch.dtype) -> None:
 
 def check_temperature(temperature: float, field: str = "temperature") -> None:
     """Beyond these limits its square, or a cosine divided by it, is no number of float32."""
-    positive = isinstance(temperature, Real) and 1e-18 <= temperature <= 1e18
-    require(positive, field, temperature, "must be a positive finite number, from 1e-18 to 1e18", "try 1.0")
+    check_number(field, temperature)
+    require(1e-18 <= temperature <= 1e18, field, temperature, "must be a positive finite number, from 1e-18 to 1e18", "try 1.0")
 
 
 def whole(field: str, numbers: object) -> Tensor:
@@ -107,6 +116,13 @@ def check_unit_length(field: str, lengths: Tensor, dtype: torch.dtype, squared: 
     judge_values(torch.stack(lengths.detach().aminmax()), judge)  # NaN if there is one
 
 
+def check_distributions(targets: Tensor) -> None:
+    """Refuse targets that are no distributions: rows of numbers from 0 that sum to 1. A KL of others is no distance, or NaN."""
+    rows = in_full(targets.detach())
+    tolerance = 2e-2 if targets.dtype in HALF else 1e-3
+    judge_values(torch.stack((rows.amin(), *rows.sum(dim=1).aminmax())), partial(_judge_distributions, tolerance))
+
+
 def judge_values(values: Tensor, judge: Callable[..., None]) -> None:
     """Have a few values judged: on the CPU at once, elsewhere when they have arrived."""
     if torch.compiler.is_compiling():  # a compiled graph cannot branch on values
@@ -130,6 +146,15 @@ def judge_late(wait: bool = True) -> None:
         arrived, values, judge = _LATE.popleft()
         arrived.synchronize()
         judge(*values.tolist())
+
+
+def _judge_distributions(tolerance: float, least: float, low: float, high: float) -> None:
+    if least >= -tolerance and 1 - tolerance <= low and high <= 1 + tolerance:  # False for NaN
+        return
+    remedy = "return one distribution over the batch a row, as torch.softmax(…, dim=1) gives"
+    require(low <= high < float("inf"), "targets", high, "have NaN or infinite entries", remedy)
+    require(least >= -tolerance, "targets", f"{least:.3g} at least", "must not be negative", remedy)
+    refuse("targets", f"rows that sum to {low:.4g}..{high:.4g}", f"must sum to 1 within {tolerance}", remedy)
 
 
 def _judge_lengths(field: str, tolerance: float, squared: bool, low: float, high: float) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
 from typing import Literal
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from obdsd.errors import InputError
-from obdsd.method.checks import check_rows, check_temperature, check_unit_length, refuse, require
+from obdsd.method.checks import check_distributions, check_number, check_rows, check_temperature, check_unit_length, refuse, require
 from obdsd.method.diffusion import inner_products
 from obdsd.method.precision import in_full
 from obdsd.method.targets import PairwiseTargets
@@ -43,8 +42,8 @@ class SelfDistillation:
     ramp: Literal["linear", "constant"] = "linear"
 
     def __post_init__(self) -> None:
-        finite = isinstance(self.weight, Real) and 0 <= self.weight < float("inf")
-        require(finite, "weight", self.weight, "must be 0 or more and finite", "use 0 to switch it off")
+        check_number("weight", self.weight)
+        require(0 <= self.weight < float("inf"), "weight", self.weight, "must be 0 or more and finite", "use 0 to switch it off")
         check_temperature(self.temperature)
         fits = callable(self.targets) and not isinstance(self.targets, type)
         require(fits, "targets", self.targets, "must be targets, not their class or something else", "try BatchDiffusion(omega=0.3)")
@@ -52,6 +51,7 @@ class SelfDistillation:
 
     def current_weight(self, progress: float) -> float:
         """λ times the ramp: what the KL weighs at this point of the training, before τ²."""
+        check_number("progress", progress)
         require(0 <= progress <= 1, "progress", progress, "must lie in [0, 1]", "pass epoch / epochs")
         return self.weight * (progress if self.ramp == "linear" else 1.0)
 
@@ -90,6 +90,7 @@ class SelfDistillation:
         check_unit_length("student", D.diagonal(), student.dtype, squared=True)
         if target.shape != D.shape:
             refuse("targets", f"shape {tuple(target.shape)}", f"must give {tuple(D.shape)}", "return one distribution over the batch a row")
+        check_distributions(target)
         log_student = torch.log_softmax(D / self.temperature, dim=1)
         kl = F.kl_div(log_student, target.to(log_student.dtype), reduction="batchmean")
         return self.temperature**2 * weight * kl

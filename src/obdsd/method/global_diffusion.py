@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from obdsd.errors import InputError
-from obdsd.method.checks import check_omega, check_rows, check_temperature, check_unit_length, checked_indices, require
+from obdsd.method.checks import check_number, check_omega, check_rows, check_temperature, check_unit_length, checked_indices, require
 from obdsd.method.diffusion import inner_products
 from obdsd.method.graph import mutual_neighbours, normalised, solve_walk
 from obdsd.method.precision import in_full
@@ -51,8 +52,8 @@ class GlobalDiffusion(nn.Module, Targets):
     def __init__(self, omega: float, neighbours: int = 50, power: float = 1.0, tolerance: float = 1e-6) -> None:
         super().__init__()
         check_omega(omega)
-        whole = isinstance(neighbours, int) and neighbours >= 1
-        require(whole, "neighbours", neighbours, "must be a whole number, 1 or more", "try 50")
+        check_number("neighbours", neighbours, Integral)
+        require(neighbours >= 1, "neighbours", neighbours, "must be 1 or more", "try 50")
         check_temperature(power, "power")
         check_temperature(tolerance, "tolerance")
         self.omega, self.neighbours, self.power, self.tolerance = omega, neighbours, power, tolerance

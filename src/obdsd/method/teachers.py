@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from obdsd.errors import InputError
-from obdsd.method.checks import check_rows, check_unit_length, checked_indices, judge_late, refuse, require
+from obdsd.method.checks import check_number, check_rows, check_unit_length, checked_indices, judge_late, refuse, require
 from obdsd.method.precision import HALF, in_full
 
 
@@ -153,6 +154,7 @@ class EMATeacher(_CopyTeacher):
 
     def __init__(self, model: nn.Module, decay: float = 0.999) -> None:
         super().__init__(model)
+        check_number("decay", decay)
         require(0 <= decay < 1, "decay", decay, "must lie in [0, 1)", "try 0.999")
         half = any(p.dtype in HALF for p in model.parameters())
         require(not half, "model", "half precision", "would round the average away", "keep it in float32 and use autocast")
@@ -245,6 +247,8 @@ class MemoryTeacher(_TableTeacher):
     knows_proxies = True
 
     def __init__(self, num_samples: int, dim: int) -> None:
+        check_number("num_samples", num_samples, Integral)
+        check_number("dim", dim, Integral)
         require(num_samples >= 1 and dim >= 1, "num_samples, dim", (num_samples, dim), "must be 1 or more", "pass the training set's size")
         super().__init__(torch.zeros(num_samples, dim))
         self.register_buffer("seen", torch.zeros(num_samples, dtype=torch.bool))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import ssl
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
+import huggingface_hub
 import timm
 import torch
 from jaxtyping import Float
@@ -22,6 +25,9 @@ from obdsd.preprocessing import Preprocessing
 
 FEATURES = "features"
 TINY_CONV = "tiny-conv"
+SECONDS = 5  # that the hub may take to answer
+WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+WITHOUT_NETWORK = "go online, pass a file by pretrained=FILE, or use backbone=tf_efficientnet_lite0 with pretrained=offline"
 
 
 class TinyConv(nn.Module):
@@ -63,7 +69,7 @@ def preprocessing_of(name: str, size: int | None = None) -> Preprocessing | None
         return Preprocessing(size=size or 32, resize=size or 32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
     if name == BN_INCEPTION:
         default = bn_inception.PREPROCESSING
-        return default if size is None else replace(default, size=size, resize=size * default.resize // default.size)
+        return default if size is None else default.at(size)
     cfg = published(name)
     size = size or cfg.input_size[-1]
     (m0, m1, m2), (s0, s1, s2) = cfg.mean, cfg.std
@@ -84,6 +90,8 @@ def create(name: str, size: int | None = None, pretrained: bool = False) -> nn.M
         return TinyConv()
     if name == BN_INCEPTION:
         return bn_inception.create(pretrained)
+    if pretrained:
+        _check_within_reach(name)
     fixed: dict[str, Any] = {"img_size": size} if size and published(name).fixed_input_size else {}
     try:
         return timm.create_model(name, pretrained=pretrained, num_classes=0, global_pool="", **fixed)
@@ -91,8 +99,30 @@ def create(name: str, size: int | None = None, pretrained: bool = False) -> nn.M
         reason = " ".join(str(failure).split())[:200] or type(failure).__name__
         if not pretrained:
             raise InputError(f"backbone={name} cannot be built with size={size} ({reason}); try its default size") from failure
-        remedy = "go online, pass a file, or use tf_efficientnet_lite0 with pretrained=offline"
-        raise InputError(f"pretrained=imagenet cannot be had for {name} ({reason}); {remedy}") from failure
+        raise InputError(f"pretrained=imagenet cannot be had for {name} ({reason}); {WITHOUT_NETWORK}") from failure
+
+
+def _check_within_reach(name: str) -> None:
+    """Refuse at once weights that are neither on this machine nor to be had: the client of the hub would try for a minute.
+
+    A server that answers anything is asked in earnest, and so is a proxy: only one that cannot be connected to ends it here.
+    """
+    hub, repository = huggingface_hub.constants, published(name).hf_hub_id
+    if repository is None or any(huggingface_hub.try_to_load_from_cache(repository, file) for file in WEIGHT_FILES):
+        return
+    reason = "HF_HUB_OFFLINE is set"
+    if not hub.HF_HUB_OFFLINE:
+        try:
+            urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=SECONDS).close()
+        except urllib.error.URLError as failure:
+            if isinstance(failure, urllib.error.HTTPError) or isinstance(failure.reason, ssl.SSLError):
+                return
+            reason = f"{hub.ENDPOINT}: {failure.reason}"
+        except OSError as failure:
+            reason = f"{hub.ENDPOINT}: {failure}"
+        else:
+            return
+    raise InputError(f"pretrained=imagenet cannot be had for {name} ({reason}); {WITHOUT_NETWORK}")
 
 
 def classifier_of(name: str) -> str | Sequence[str] | None:

@@ -20,7 +20,7 @@ from obdsd.method.precision import in_full, without_autocast
 from obdsd.models import backbones, folder
 from obdsd.models.backbones import FEATURES, TINY_CONV
 from obdsd.models.bn_inception import BN_INCEPTION
-from obdsd.models.folder import Architecture, BatchNorm, Description, Head
+from obdsd.models.folder import Architecture, BatchNorm, Description, Head, find
 from obdsd.models.weights import check_shapes, fit, fit_file, fit_offline
 from obdsd.preprocessing import Preprocessing
 from obdsd.provenance import TrainedOn
@@ -37,8 +37,9 @@ class Embedder(nn.Module):
         hidden: Width of a two-layer head between its layers; default that of the features.
         batchnorm: `frozen` keeps the statistics, whatever `train()` says, while scales and shifts train; or `train`.
             Default: frozen with weights, train without.
-        pretrained: Weights to begin with: `imagenet` (downloaded), `offline` (a pip package, for tf_efficientnet_lite0), `none`, or a
-            file. Default: imagenet, or none for the two that have no such weights, `tiny-conv` and `features`.
+        pretrained: Weights to begin with: `imagenet` (downloaded), `offline` (a pip package, for tf_efficientnet_lite0), `none`, a
+            file, or a model folder or a run, whose backbone is taken. Default: imagenet, or none for the two that have no such
+            weights, `tiny-conv` and `features`.
         features: Length of the rows that are given to the backbone `features`.
         size: Side of the images, if not the backbone's own.
         unit_features: Whether pooled features are brought to unit length before the head, as those of a file of embeddings are.
@@ -99,8 +100,22 @@ class Embedder(nn.Module):
             assert self.preprocessing is not None
             self.preprocessing = fit_offline(self.backbone, backbone, self.preprocessing)
         elif pretrained not in ("none", "imagenet"):  # the latter came with the backbone
-            fit_file(self.backbone, Path(pretrained), backbones.classifier_of(backbone))
+            self._begin_with(Path(pretrained).expanduser())
         self.train()
+
+    def _begin_with(self, path: Path) -> None:
+        """The backbone of a model of ours, with what it expects of images and what it has seen; or a file of weights."""
+        place, own = folder.find(path), self.architecture
+        if place is None:
+            return fit_file(self.backbone, path, backbones.classifier_of(own.backbone))
+        model, tensors = folder.read(place)
+        theirs = model.architecture.backbone
+        same = theirs.partition(".")[0] == own.backbone.partition(".")[0]  # a tag names published weights, which are not taken
+        require(same, "pretrained", path, f"is a model with backbone={theirs}, not {own.backbone}", f"use backbone={theirs}")
+        fit(self.backbone, {key.removeprefix("backbone."): tensors[key] for key in tensors if key.startswith("backbone.")}, place)
+        assert model.preprocessing is not None  # it has a backbone for images
+        self.preprocessing = model.preprocessing if own.size is None else model.preprocessing.at(own.size)
+        self.trained_on = model.trained_on
 
     def feature_map(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
         """Local features before pooling: (b, f, h, w), or a transformer's tokens (b, n, f); rows (b, f) pass as they are."""
@@ -211,9 +226,8 @@ def open_model(source: str) -> Embedder:
     """A model folder, a run folder (its `model/`), or `BACKBONE:WEIGHTS` (`tf_efficientnet_lite0:offline`, `resnet50:imagenet`,
     `resnet50:weights.pth`), whose pooled features are taken as they are; in eval mode."""
     folder = Path(source).expanduser()
-    for place in (folder, folder / "model"):
-        if (place / "model.json").is_file():
-            return Embedder.load(place)
+    if place := find(folder):
+        return Embedder.load(place)
     backbone, _, weights = source.partition(":")
     if weights and backbone != FEATURES and not folder.exists():
         return Embedder(backbone, head="none", pretrained=str(Path(weights).expanduser())).eval()

@@ -84,6 +84,12 @@ def write(folder: Path, model: Description, tensors: Mapping[str, Tensor]) -> No
     write_json(folder / "model.json", record)
 
 
+def find(path: Path) -> Path | None:
+    """The model folder that a path means: that folder, a run's, or the one that a model.safetensors lies in; None if there is none."""
+    places = [path.parent] if path.name == "model.safetensors" else [path, path / "model"]
+    return next((place for place in places if (place / "model.json").is_file()), None)
+
+
 def read(folder: Path) -> tuple[Description, dict[str, Tensor]]:
     """The checked content of a model folder."""
     path = folder / "model.json"

@@ -104,6 +104,10 @@ def fit_file(backbone: nn.Module, path: Path, classifier: str | Sequence[str] | 
     layers = [classifier] if isinstance(classifier, str) else classifier or ()
     dropped = {f"{layer}.{part}" for layer in layers for part in ("weight", "bias")}
     tensors = {key: tensor for key, tensor in read_tensors(path).items() if key not in dropped}
+    if tensors and all(
+        key.startswith(("backbone.", "head.")) for key in tensors
+    ):  # what it expects of images is in the file that is missing
+        raise InputError(f"{path}: is a model of obdsd without its model.json; give the folder that holds both")
     for key, own in backbone.state_dict().items():
         if own.ndim == 1 and key in tensors and tensors[key].shape == (1, *own.shape):
             tensors[key] = tensors[key][0]  # files older than torch 0.2 hold the vectors of BatchNorm as one row

@@ -39,7 +39,8 @@ def gather(
     Args:
         folders: Run folders, or one comparison's. The first run is the baseline of the others.
         queries: A text file of item names, one a line, that the reader wants to see.
-        pictures: The images that an embeddings file was made of, as a collection of the same names; by default the data's own.
+        pictures: The images that an embeddings file was made of, as a collection of the same names; by default the data's own, or those
+            that the file remembers.
         map: How the map is drawn.
         points: What is on it, the scored classes or the first 20 training classes as in the paper.
         seed: Of the map, of the crops, and of what is left out if there are too many items.
@@ -80,7 +81,7 @@ def gather(
     return Content(
         title=f"{', '.join(opened)} on {collection.name}",
         **headline._asdict(),
-        facts=facts_of(records, collection, shown, models[0].preprocessing, map),
+        facts=facts_of(records, collection, shown, models[0].preprocessing, map) | ({"pictures": views.lent} if views.lent else {}),
         curves=curves_of(records),
         classes=shown.classes,
         labels=shown.labels,

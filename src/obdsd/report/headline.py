@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from obdsd.data import Collection
+from obdsd.data.unusable import left_out_lines
 from obdsd.evaluation.metrics import metric
 from obdsd.experiments.comparison import Comparison, compared_metrics, summarise
 from obdsd.experiments.statistics import Interval
@@ -167,6 +168,8 @@ def facts_of(
         "epoch": ", ".join(dict.fromkeys(epochs)),
         "model": ", ".join(dict.fromkeys(record.options.backbone for record in records)),
     }
+    if collection.left_out:
+        facts["left out"] = "; ".join(left_out_lines(collection))
     if shown.left_out:
         facts["shown"] = (
             f"{sum(len(shown.parts[name]) for name in scored):,} of the scored items, whole classes drawn by a seed; neighbours are "

@@ -20,8 +20,9 @@ from obdsd.presets import preset
 from obdsd.report.content import Batch, Matrix
 from obdsd.spec import Spec
 from obdsd.training import RunRecord, Trainer
-from obdsd.training.build import training_part
+from obdsd.training.build import of_head, training_part
 from obdsd.training.checkpoints import read_state
+from obdsd.training.features import as_rows, unit_features
 from obdsd.training.gradient import in_chunks
 from obdsd.training.loader import TrainingBatches
 from obdsd.training.run_folder import RunFolder
@@ -57,6 +58,9 @@ def last_epoch_of(
     record: RunRecord, model: Embedder, collection: Collection, device: torch.device
 ) -> tuple[list[Lesson], Batch, Trainer | None]:
     """What is seen where the run was trained: what was taught in its batches, the first of them, and the training to take steps of."""
+    if record.options.frozen:  # then it saw features, and the model was its head
+        features = unit_features(model.to(device), collection, device=device, workers=None)
+        model, collection = model.head_alone(), as_rows(collection, features)
     part = training_part(record.options, collection)
     last = _last_epoch(record, model.to(device), collection, device)
     lessons = _lessons(record, model, part, last, device)
@@ -93,7 +97,7 @@ def _last_epoch(record: RunRecord, model: Embedder, collection: Collection, devi
 def _trainer(record: RunRecord, model: Embedder, collection: Collection, device: torch.device) -> Trainer | None:
     """The training at the beginning of its last epoch; the trained model stands for what only a checkpoint holds."""
     halved = record.options.precision == "16" and device.type != "cuda"
-    options = record.options.replace(device=str(device), workers=0, **({"precision": "32"} if halved else {}))
+    options = of_head(record.options).replace(device=str(device), workers=0, **({"precision": "32"} if halved else {}))
     try:
         trainer = Trainer(options, collection)
     except InputError:

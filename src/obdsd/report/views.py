@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from obdsd.data import Collection, Part, open_data
+from obdsd.data import Collection, Part, Photos, open_data
 from obdsd.data.collection import loader_workers
 from obdsd.data.transforms import evaluation_transform
 from obdsd.errors import InputError
@@ -49,10 +49,21 @@ class Crops(Part):
         return (crop if self.transform is None else self.transform(crop)), int(self.labels[index]), index
 
 
+class Lent(Part):
+    """Images that are only looked at: one that cannot be read is empty."""
+
+    def __getitem__(self, index: int) -> tuple[Any, int, int]:
+        try:
+            return super().__getitem__(index)
+        except InputError:
+            return b"", int(self.labels[index]), index
+
+
 class Views(NamedTuple):
     """Pictures, and each model's unit rows: of the items, of a sample of the training set, and of crops of some queries."""
 
     pictures: Sequence[bytes | None]
+    lent: str  # where pictures of rows come from, and how many; or why there are none
     rows: Sequence[Rows]
     training: Sequence[Rows]
     queries: NDArray[np.int64]  # that are cropped; none if items are no images
@@ -73,11 +84,7 @@ def views_of(
 ) -> Views:
     """`kept` holds what each model made of whole parts, if that was kept; the rest is embedded now."""
     total = sum(map(len, shown.parts.values()))
-    advance = counted(show, "pictures", total)
-    if pictures_from is None:
-        pictures = [picture for part in shown.parts.values() for picture in pictures_of(part, advance)]
-    else:
-        pictures = pictures_by_name(pictures_from, shown.names, advance)
+    pictures, lent = _pictures(collection, shown, pictures_from, counted(show, "pictures", total))
     advance = counted(show, "embedding", (total + len(training)) * len(models))
     by_part = []
     for name, part in [*shown.parts.items(), ("train", training)]:
@@ -95,7 +102,21 @@ def views_of(
         advance = counted(show, "crops", len(part) * (1 + len(models)))
         crop_pictures = pictures_of(part, advance)
         crops = _rows(models, part, {}, device, advance)
-    return Views(pictures, rows, of_training, queries, crop_pictures, crops)
+    return Views(pictures, lent, rows, of_training, queries, crop_pictures, crops)
+
+
+def _pictures(collection: Collection, shown: Shown, asked: str | None, advance: Advance) -> tuple[list[bytes | None], str]:
+    """Of each item, and where they come from: those asked for by name, those that rows remember as long as they are there, or their own."""
+    photos, reason = Photos(asked) if asked else collection.photos, ""
+    if photos is not None:
+        try:
+            found = pictures_by_name(photos, shown.names, advance)
+            return found, f"{sum(map(bool, found)):,} of {len(found):,} items have a picture of their name in {photos.source}"
+        except (InputError, OSError) as fault:
+            if asked:
+                raise
+            reason = f"none, the images that were embedded are not there any more ({fault}); --pictures says where they are"
+    return [picture for part in shown.parts.values() for picture in pictures_of(part, advance)], reason
 
 
 class Several(nn.ModuleList):
@@ -140,14 +161,15 @@ def pictures_of(part: Part, advance: Advance) -> list[bytes | None]:
         return [None] * len(part)
     found: list[bytes | None] = []
     for small, *_ in Loader(part.replace(transform=thumbnail), batch_size=64, num_workers=loader_workers(None, part)):
-        found += small
+        found += [picture or None for picture in small]
         advance(len(small))
     return found
 
 
-def pictures_by_name(source: str, names: Sequence[str], advance: Advance) -> list[bytes | None]:
-    """Pictures of items that are rows, from a collection of the images that the rows were made of: by their names."""
-    collection = open_data(source)
+def pictures_by_name(photos: Photos, names: Sequence[str], advance: Advance) -> list[bytes | None]:
+    """Pictures of items that are rows, from a collection of the images that the rows were made of: by their names. An image that cannot be
+    read any more gives none."""
+    source, collection = photos.source, open_data(photos.source, root=photos.root, allow_incomplete=True)
     if collection.kind != "images":
         raise InputError(f"pictures={source}: holds {collection.kind}, no images; give the images that were embedded")
     found: dict[str, bytes | None] = {}
@@ -155,7 +177,7 @@ def pictures_by_name(source: str, names: Sequence[str], advance: Advance) -> lis
     for part in collection.parts.values():
         chosen = {index: name for index in range(len(part)) if (name := part.name(index)) in wanted}
         if chosen:
-            found |= dict(zip(chosen.values(), pictures_of(part.take(np.array(list(chosen))), advance), strict=True))
+            found |= dict(zip(chosen.values(), pictures_of(Lent(**vars(part.take(np.array(list(chosen))))), advance), strict=True))
     if not found:
         raise InputError(f"pictures={source}: has no item of the name {names[0]!r}; give the images that were embedded")
     return [found.get(name) for name in names]

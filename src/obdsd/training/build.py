@@ -14,20 +14,22 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from obdsd.catalogue import LOSSES, SYSTEMS, TARGETS, TEACHERS
 from obdsd.data import Collection, Part, open_data
-from obdsd.data.check import check_scorable, check_unseen, scored_parts
+from obdsd.data.check import check_scorable, check_trainable, check_unseen, scored_parts
 from obdsd.data.noise import flip_labels
+from obdsd.data.unusable import Progress, check_readable
 from obdsd.errors import InputError
 from obdsd.method.distillation import SelfDistillation
 from obdsd.models import FEATURES, Embedder, open_model
 from obdsd.objectives import System
-from obdsd.options import ARCHITECTURE, USUAL_BATCH, TrainOptions
+from obdsd.options import ARCHITECTURE, USUAL_BATCH, TrainOptions, opening
 from obdsd.provenance import TrainedOn, short_digest
 
 
-def collection_of(options: TrainOptions) -> Collection:
-    """The data, with classes held out as asked."""
-    how: dict[str, Any] = {"seed": options.split_seed, "test_fraction": options.test_fraction, "allow_incomplete": options.allow_incomplete}
-    collection = open_data(options.data, **how)
+def collection_of(options: TrainOptions, progress: Progress = lambda stage, done, total: None) -> Collection:
+    """The data, with classes held out as asked. `progress` is told how far the reading is where images are left out."""
+    split: dict[str, Any] = {"seed": options.split_seed, "test_fraction": options.test_fraction}
+    collection = open_data(options.data, **split, **opening(options), progress=progress)
+    check_trainable(collection)
     if options.val_fraction or options.fold:
         if "val" in collection.parts:
             raise InputError(f"{options.data}: has held-out classes of its own (val); leave val_fraction and val_fold out")
@@ -68,6 +70,13 @@ def fitted(options: TrainOptions, collection: Collection, processes: int = 1) ->
     return (options.replace(**changes) if changes else options), remarks
 
 
+def check_images(options: TrainOptions, collection: Collection, progress: Progress) -> None:
+    """Refuse images that cannot be read before a training meets them, which may be late. Those that it never reads do not matter."""
+    if not options.skip_unreadable:  # else they are left out
+        used = {name: part for name, part in collection.parts.items() if options.score == "test" or name in ("train", "val")}
+        check_readable(replace(collection, parts=used), progress)
+
+
 def provenance_of(options: TrainOptions, collection: Collection, data: Mapping[str, Any], before: TrainedOn | None) -> TrainedOn:
     """What the trained model is told to remember; `data` is the data record, `before` what it had seen already."""
     parts = {name: part for name, part in collection.parts.items() if name in ("train", "val")}
@@ -104,6 +113,12 @@ def model_of(options: TrainOptions, collection: Collection) -> Embedder:
         dim = min(128, width)  # it keeps what there is
     same = {name: getattr(options, name) for name in ("pooling", "head", "hidden", "batchnorm", "pretrained", "size", "seed")}
     return Embedder(options.backbone, dim=dim, features=width, unit_features=options.frozen, **same)
+
+
+def of_head(options: TrainOptions) -> TrainOptions:
+    """The options of the same training on the features themselves, if it is one on frozen features."""
+    images = {"pretrained": None, "init": None, "pooling": "avg", "size": None, "batchnorm": None}
+    return options.replace(frozen=False, backbone=FEATURES, **images) if options.frozen else options
 
 
 def _begun_with(options: TrainOptions, collection: Collection) -> Embedder:
@@ -151,7 +166,16 @@ def check_seen(options: TrainOptions, collection: Collection, system: System, be
     chosen = scored_parts(options.data, collection.parts, "val" if options.score == "validation" else "test")
     teachers = [module for module in system.modules() if isinstance(module, Embedder) and module is not system.model]
     remarks = [remark for teacher in teachers for remark in check_unseen(str(options.teacher), teacher.trained_on, chosen)]
-    return remarks if begun_as is None else [*remarks, *check_unseen(str(options.init), begun_as, chosen)]
+    return remarks if begun_as is None else [*remarks, *check_unseen(str(options.init or options.pretrained), begun_as, chosen)]
+
+
+def never_taught(options: TrainOptions, system: System) -> list[str]:
+    """What to know if the distillation never acts, not even in the last epoch."""
+    if not options.distils or system.current_weight((options.epochs - 1) / options.epochs) > 0:
+        return []
+    if options.weight > 0:
+        return ["the distillation never acts: its weight is 0 in the first epoch, the only one; add epochs, or use ramp=constant"]
+    return [f"the distillation never acts: weight={options.weight:g}; this is the plain loss"]
 
 
 def optimizer_of(options: TrainOptions, system: System) -> torch.optim.Optimizer:

@@ -25,7 +25,7 @@ BATCH = 256  # images at a time
 
 
 def unit_features(
-    model: Embedder, collection: Collection, *, device: torch.device, workers: int | None, advance: Advance
+    model: Embedder, collection: Collection, *, device: torch.device, workers: int | None, advance: Advance = lambda count: None
 ) -> dict[str, Features]:
     """The pooled features of each part's items as unit rows, by the model's backbone as it stands. `advance` is told of each batch.
 

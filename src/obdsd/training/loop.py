@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from obdsd.data import Collection
+from obdsd.data.unusable import left_out_lines
 from obdsd.errors import InputError, Terminated
 from obdsd.evaluation import Scores
 from obdsd.evaluation.scores import finite_or_none
@@ -268,8 +269,14 @@ def _prepared(
     def open_data() -> tuple[Collection, dict[str, Any]]:
         check_logger(options.logger)
         folder.claim(options)
-        collection = build.collection_of(options.replace(data=folder.source(options.data)))
+        collection = build.collection_of(options.replace(data=folder.source(options.data)), tell)
         return collection, data_record(collection)
+
+    def before_long_work() -> None:
+        if notes:
+            print(*notes, sep="\n", file=sys.stderr, flush=True)
+        if folder.is_new:  # the first process alone knows; a run that goes on has the images that it began with
+            build.check_images(options, collection, tell)
 
     tell("reading the data", 0, 1)
     collection, data = ranks.attempt(open_data)
@@ -281,14 +288,13 @@ def _prepared(
     _take_threads(folder.threads() if ranks.size == 1 else None)
     here = {"threads": torch.get_num_threads(), "processes": ranks.size}
     opened = ranks.attempt(lambda: folder.open(options, data, here) if folder.writes else None)
-    announce = partial(print, *notes, sep="\n", end="\n" * bool(notes), file=sys.stderr, flush=True)
-    trainer = ranks.attempt(lambda: Trainer(options, collection, ranks, announce=announce, progress=tell))
+    trainer = ranks.attempt(lambda: Trainer(options, collection, ranks, announce=before_long_work, progress=tell))
     if not options.frozen:
-        announce()
+        ranks.attempt(before_long_work)
     of_models = ranks.attempt(lambda: build.check_seen(options, collection, trainer.system, trainer.begun_as))
-    ranks.attempt(lambda: folder.begin(trainer.options, data, here))
+    ranks.attempt(lambda: folder.begin(trainer.options, data, here, collection.left_out))
     state, remarks = ranks.once(lambda: opened)  # type: ignore[misc]
-    return trainer, state, [*of_data, *remarks, *of_models]
+    return trainer, state, [*left_out_lines(collection), *of_data, *remarks, *of_models, *build.never_taught(options, trainer.system)]
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from obdsd.errors import FinishedError, InputError
 from obdsd.evaluation.scores import PerClass
 from obdsd.files import append_line, check_format, read_lines, read_mapping, replacing, to_yaml, write_json
 from obdsd.models import Embedder
-from obdsd.options import ARCHITECTURE, TrainOptions, converted, hints_of
+from obdsd.options import ARCHITECTURE, TrainOptions, hints_of
 from obdsd.processes import versions
 from obdsd.training.checkpoints import Checkpoints
 
@@ -208,13 +208,14 @@ class RunFolder:
         """Whether there is anything that a new run would destroy; one that failed before its first checkpoint left nothing."""
         return self.result_file.exists() or self.checkpoints.any() or (self.path / "first").exists()
 
-    def begin(self, options: TrainOptions, data: dict[str, Any], here: dict[str, int]) -> None:
-        """Make the folder of a new run."""
+    def begin(self, options: TrainOptions, data: dict[str, Any], here: dict[str, int], left_out: Mapping[str, Sequence[str]]) -> None:
+        """Make the folder of a new run. `left_out` names the items of each part that could not be used."""
         if not self.is_new:
             return
         for left in ("reference.json", "metrics.jsonl", "failure.json"):  # by a run that failed early, perhaps on other data
             (self.path / left).unlink(missing_ok=True)
-        self.write("run.json", {"format": FORMAT, "versions": versions(), "data": data, "source": absolute_source(options.data), **here})
+        begun = {"format": FORMAT, "versions": versions(), "data": data, "source": absolute_source(options.data), **here}
+        self.write("run.json", begun | ({"left_out": left_out} if left_out else {}))
         with replacing(self.path / "config.yaml") as file:
             file.write(to_yaml(options.kept()).encode())
 
@@ -235,7 +236,7 @@ class RunFolder:
         """How the run in this folder was begun."""
         config = read_mapping(self.path / "config.yaml")
         try:
-            return TrainOptions(**converted(TrainOptions, config))
+            return TrainOptions.from_dict(config)
         except (InputError, TypeError) as fault:
             raise InputError(f"{self.path / 'config.yaml'}: {fault}") from fault
 

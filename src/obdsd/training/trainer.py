@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from obdsd.catalogue import TARGETS
 from obdsd.convert import fits
 from obdsd.data import Collection
 from obdsd.errors import InputError
@@ -64,14 +65,15 @@ class Trainer:
         self.fabric, self.device = self.ranks.fabric, self.ranks.fabric.device
         options, _ = build.fitted(options, collection, self.ranks.size)
         self.source, self.collection, self.place = collection, collection, Place()
+        self.part = build.training_part(options, collection)
+        sampler = sampler_of(options, self.part, self.ranks.rank, self.ranks.size)
+        TARGETS.build(options.targets)  # like the sampler, to refuse what is wrong before weights are downloaded
         self.whole = model = build.model_of(options, collection)
         self.options = options = build.described(options, model)
         self.begun_as = model.trained_on
-        self.part = build.training_part(options, collection)
         if options.frozen:
             model = model.head_alone()
         self.model = build.with_whole_statistics(model, options.micro_batch, self.ranks.size, self.device)
-        sampler = sampler_of(options, self.part, self.ranks.rank, self.ranks.size)
         self.system = build.system_of(options, self.model, self.part).to(self.device)
         if options.channels_last:
             self.model.to(memory_format=torch.channels_last)
