@@ -12,7 +12,7 @@ from openTSNE.nearest_neighbors import Sklearn
 from obdsd.report import map
 map.draw_map = lambda rows, **how: Sklearn(rows, 15, n_jobs=1).build()[1]  # of t-SNE only what uses BLAS inside threads: it takes no time
 rows = [np.random.default_rng(seed).normal(size=(1500, 64)) for seed in range(6)]
-for _ in range(20):
+for _ in range(10):
     map.draw_maps(rows, "tsne", 0, lambda *told: None)
 """
 
