@@ -4,10 +4,12 @@ import csv
 import itertools
 import json
 import multiprocessing
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import obdsd
 from obdsd import cli
@@ -72,6 +74,30 @@ def test_finished_rows_are_not_run_again_whatever_table_asks_for_them(asked, mon
     assert (asked.out / "results.jsonl").read_bytes() == before
     with pytest.raises(RuntimeError, match="not callable"):
         reproduce(replace(asked, seeds=3), show=False)
+
+
+def test_changed_settings_are_told_and_kept_apart(asked, quick, tmp_path):
+    """In a folder that holds the table's own runs: these stay as they are, and none of them is taken for a changed one."""
+    one = copied(asked, tmp_path / "both")
+    for name in ("results.jsonl", "times.json", "chosen.json"):
+        shutil.copy(asked.out / name, one.out / name)
+    own, before = write(one), by_name(one)
+    changed = replace(one, seeds=1, only="ms", changes={"epochs": 1, "batch_size": 8})
+    assert lines_of(changed)[0].seeds == 0  # no run yet
+    reproduce(changed, show=False)
+    assert [record["options"]["epochs"] for record in records(one.out)] == [2] * 6 + [1]
+    assert records(one.out)[-1]["options"]["batch_size"] == 8
+    assert lines_of(changed)[0].seeds == 1
+    assert by_name(one) == before
+    texts = [path.read_text() for path in own]
+    made = write(changed)
+    assert [path.name for path in made] == [f"space-small-cub200-epochs-1-batch_size-8.{suffix}" for suffix in ("md", "csv")]
+    assert "last epoch. λ was chosen on held-out training classes. Other settings than the table's: epochs=1, batch_size=8. Diff" in (
+        made[0].read_text()
+    )
+    assert made[1].read_text().splitlines()[1].endswith(',"epochs=1, batch_size=8"')
+    assert [path.read_text() for path in write(one)] == texts
+    assert "Other settings" not in texts[0]
 
 
 def test_a_later_version_with_more_options_knows_its_folders_again():
@@ -228,6 +254,15 @@ WRONG = [
     (["sota", "--scale", "small", "--data", "x.npz"], "TABLE sota needs images, --scale small has features only"),
     (["elements", "--scale", "tiny", "--seeds", "0"], "--seeds 0 must be 1 or more"),
     (["elements", "--scale", "huge"], "--scale huge must be one of paper, small, tiny"),
+    (["elements", "--scale", "tiny", "--epochs", "0"], "--epochs 0 must be 1 or more"),
+    (
+        ["sota", "--scale", "tiny", "--backbone", "tiny-conv"],
+        "--backbone tiny-conv would undo what the rows of sota differ in",
+    ),
+    (
+        ["elements", "--scale", "small", "--data", "x.npz", "--backbone", "resnet50"],
+        "--backbone resnet50 is for networks, --scale small has features only; leave it out or use --scale paper",
+    ),
 ]
 
 
@@ -245,10 +280,27 @@ def test_the_list_names_every_table_and_row(capsys):
 
 def test_one_row_from_the_command_line(capsys, tmp_path):
     words = ["reproduce", "space", "--scale", "tiny", "--only", "psd", "--seeds", "1", "--out", str(tmp_path / "out")]
-    assert cli.main(words) == 0
+    assert cli.main([*words, "--backbone", "tiny-conv", "--batch-size", "24", "--epochs", "1"]) == 0
     said = capsys.readouterr().out
     assert "Embedding-space metrics (Table 8); scale tiny on glyphs" in said
-    assert [record["row"] for record in records(tmp_path / "out")] == ["psd"]
+    assert "Other settings than the table's: backbone=tiny-conv, batch_size=24, epochs=1." in said
+    (record,) = records(tmp_path / "out")
+    assert [record["options"][name] for name in ("backbone", "batch_size", "epochs")] == ["tiny-conv", 24, 1]
+    assert record["row"] == "psd"
+
+
+def test_an_incomplete_benchmark_can_be_accepted(tmp_path, capsys):
+    """The remedy that the refusal names is there."""
+    for number in range(101):
+        folder = tmp_path / "birds" / "images" / f"{number + 1:03}.Bird_{number}"
+        folder.mkdir(parents=True)
+        Image.new("RGB", (8, 8), (number, 9, 9)).save(folder / "1.jpg")
+    words = ["reproduce", "space", "--data", f"cub200:{tmp_path / 'birds'}", "--only", "ms", "--seeds", "1", "--out", str(tmp_path / "out")]
+    assert cli.main(words) == 2
+    assert "--allow-incomplete" in capsys.readouterr().err
+    assert cli.main([*words, "--allow-incomplete"]) == 2
+    said = capsys.readouterr().err  # it goes on to what a training needs
+    assert "--allow-incomplete" not in said
 
 
 def test_at_the_papers_scale_only_the_row_that_the_paper_searched_is_searched():

@@ -14,6 +14,8 @@ from obdsd.parts import suggestion
 if TYPE_CHECKING:
     from obdsd.experiments.reproduction import Reproduction
 
+CHANGES = ("backbone", "pretrained", "batch_size", "epochs", "allow_incomplete")  # of every row, told in the caption
+
 
 @dataclass(frozen=True)
 class Options:
@@ -31,6 +33,11 @@ class Options:
     only: str | None = option(None, "One row of the table alone.")
     out: str = option("reproduction", "The folder of all runs, results and tables; finished runs there are not repeated.")
     jobs: int = option(1, "Runs at a time, each in a process with its share of the cores.", at_least=1)
+    backbone: str | None = option(None, "Another network than the paper's, for every row.")
+    pretrained: str | None = option(None, "Its weights, as for obdsd train.")
+    batch_size: int | None = option(None, "Another batch size than the table's, for every row.", at_least=1)
+    epochs: int | None = option(None, "Another length of the training, for every row.", at_least=1)
+    allow_incomplete: bool = option(False, "Accept a benchmark with missing classes or files.")
 
 
 def run(options: Options) -> None:
@@ -71,5 +78,6 @@ def asked_for(options: Options) -> Reproduction:
     data = options.data or ("glyphs" if options.scale == "tiny" else None)
     if data is None:
         raise InputError(f"data must be given with scale={options.scale}; {REMEDY[options.scale]}")
-    given = {name: value for name, value in vars(options).items() if name != "list"}
-    return Reproduction(**{**given, "data": data, "out": Path(options.out).expanduser()})
+    given = {name: value for name, value in vars(options).items() if name not in ("list", *CHANGES)}
+    changes = {name: getattr(options, name) for name in CHANGES if getattr(options, name)}
+    return Reproduction(**{**given, "data": data, "out": Path(options.out).expanduser(), "changes": changes})

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from filelock import FileLock
@@ -64,6 +65,7 @@ class Reproduction:
     out: Path
     only: str | None = None
     jobs: int = 1
+    changes: Mapping[str, Any] = field(default_factory=dict)  # of every row's settings
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data", data_name(self.data))  # runs, times and chosen weights are known by it
@@ -73,6 +75,11 @@ class Reproduction:
             raise InputError(f"data={self.data} does not go with scale={self.scale}; {REMEDY[self.scale]}")
         if self.only is not None and self.only not in self.rows:
             raise InputError(f"only={self.only} is no row of {self.table}; there are {', '.join(self.rows)}")
+        for name, value in self.changes.items():
+            if len({row.changes.get(name) for row in self.rows.values()}) > 1:
+                raise InputError(f"{name}={value} would undo what the rows of {self.table} differ in; leave it out")
+            if name in ("backbone", "pretrained") and self.scale == "small":
+                raise InputError(f"{name}={value} is for networks, scale=small has features only; leave it out or use scale=paper")
 
     @property
     def recipe(self) -> Table:
@@ -88,6 +95,15 @@ class Reproduction:
     def rows(self) -> dict[str, Row]:
         return {row.name: row for row in self.recipe.rows(self.benchmark)}
 
+    @property
+    def changed(self) -> str:
+        """Which settings are others than the table's, as people write them; nothing if none is."""
+        return ", ".join(f"{name}={value}" for name, value in self.changes.items())
+
+    def options_of(self, row: Row) -> TrainOptions:
+        """How a row is trained, but for the weight that is yet to be chosen."""
+        return options_of(row, self.scale, self.data, self.changes)
+
     def kept(self, name: str) -> dict[str, float]:
         """What was chosen or measured so far."""
         return read_mapping(self.out / name) if (self.out / name).exists() else {}
@@ -99,9 +115,9 @@ class Reproduction:
             write_json(self.out / name, {**self.kept(name), key: value})
 
 
-def options_of(row: Row, scale: Scale, data: str) -> TrainOptions:
-    """How a row is trained at a scale, but for the weight that is yet to be chosen."""
-    options, changes = preset(row.preset, data, **{**row.changes, **SCALES[scale]}), SETTINGS.get(scale, {})
+def options_of(row: Row, scale: Scale, data: str, changed: Mapping[str, Any] = MappingProxyType({})) -> TrainOptions:
+    """How a row is trained at a scale, with some settings changed, but for the weight that is yet to be chosen."""
+    options, changes = preset(row.preset, data, **{**row.changes, **SCALES[scale], **changed}), SETTINGS.get(scale, {})
     options = options.replace(preset=row.preset)  # the row's, whatever its parts: by it times, weights and runs are known
     for kind, table in (("system", SYSTEMS), ("targets", TARGETS)):
         part = getattr(options, kind)
@@ -151,13 +167,13 @@ def time_key(asked: Reproduction, row: Row) -> str:
 
 def _both(asked: Reproduction, row: Row) -> list[TrainOptions]:
     """A row and, if there is one, the row that it is compared with."""
-    return [options_of(asked.rows[name], asked.scale, asked.data) for name in (row.name, row.against) if name]
+    return [asked.options_of(asked.rows[name]) for name in (row.name, row.against) if name]
 
 
 def check_data(asked: Reproduction) -> None:
     """Rows of a table are compared: what is there must be of the same data."""
     first = next(iter(asked.rows.values()))
-    now = data_record(collection_of(options_of(first, asked.scale, asked.data)))
+    now = data_record(collection_of(asked.options_of(first)))
     for record in records(asked.out):
         if record["options"]["data"] == asked.data and record.get("data", now) != now:
             raise InputError(f"{asked.out / RESULTS} holds runs on other data than {asked.data} holds now; choose another out")
@@ -170,7 +186,7 @@ def with_seed(options: TrainOptions, seed: int) -> TrainOptions:
 
 def settled(asked: Reproduction, row: Row, show: bool = True) -> TrainOptions:
     """A row's options with its weight: the paper's, or the best of a few on held-out training classes."""
-    options = options_of(row, asked.scale, asked.data)
+    options = asked.options_of(row)
     if not chooses_weight(row, asked.scale, options):
         return options
     plain, key = _searched(options)
@@ -183,7 +199,7 @@ def settled(asked: Reproduction, row: Row, show: bool = True) -> TrainOptions:
 
 def settled_before(asked: Reproduction, row: Row) -> TrainOptions | None:
     """The same without a training; None if the weight is yet to be chosen."""
-    options = options_of(row, asked.scale, asked.data)
+    options = asked.options_of(row)
     if not chooses_weight(row, asked.scale, options):
         return options
     weight = asked.kept(CHOSEN).get(_searched(options)[1])

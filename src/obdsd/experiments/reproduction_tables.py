@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,9 +118,11 @@ def cells(asked: Reproduction, line: Line) -> list[str]:
 def caption(asked: Reproduction) -> str:
     others = ", ".join(dict.fromkeys(row.against for row in asked.rows.values() if row.against))
     chosen = " λ was chosen on held-out training classes." if asked.scale == "small" else ""
+    changed = f" Other settings than the table's: {asked.changed}." if asked.changes else ""
     return (
         f"{asked.recipe.title}; scale {asked.scale} on {asked.data}, the paper's numbers are those of {asked.benchmark} with a whole "
-        f"network; mean with the half width of its 95 % interval over seeds, last epoch.{chosen} Differences to {others or 'no row'}, "
+        f"network; mean with the half width of its 95 % interval over seeds, last epoch.{chosen}{changed} Differences to "
+        f"{others or 'no row'}, "
         "paired by seed; time is that of the training beyond the other row's: steps that took turns, without loading and evaluation."
     )
 
@@ -133,10 +136,13 @@ def rows_of(asked: Reproduction) -> list[list[str]]:
 
 
 def write(asked: Reproduction) -> list[Path]:
-    """TABLE-SCALE-BENCHMARK.md and .csv in the folder of the reproduction."""
-    (first, *others), place = rows_of(asked), [asked.scale, asked.data]
-    table = [[*first, "scale", "data"], *([*row, *place] for row in others)]
-    name = f"{asked.table}-{asked.scale}-{asked.benchmark}"
+    """TABLE-SCALE-BENCHMARK.md and .csv in the folder of the reproduction; with changed settings, these are in the name."""
+    (first, *others), place = rows_of(asked), {"scale": asked.scale, "data": asked.data}
+    if asked.changes:
+        place["changed"] = asked.changed
+    table = [[*first, *place], *([*row, *place.values()] for row in others)]
+    settings = (re.sub(r"[^\w.+-]", "-", f"{name}-{value}") for name, value in asked.changes.items())
+    name = "-".join([asked.table, asked.scale, asked.benchmark, *settings])
     files = {asked.out / f"{name}.md": markdown(asked), asked.out / f"{name}.csv": csv_table(table)}
     write_texts(files)
     return list(files)
