@@ -6,6 +6,7 @@ import huggingface_hub
 import pytest
 
 from obdsd import cli
+from obdsd.data import open_data
 
 TRAIN = [  # obdsd train glyphs …
     ("--wieght 3", "--wieght is no option of obdsd train; did you mean --weight?"),
@@ -50,6 +51,8 @@ OTHERS = [
     ("compare glyphs --preset ms", "--preset is no option of obdsd compare; name several with --presets"),
     ("compare glyphs --seed 3", "--seed is no option of obdsd compare; say how many with --seeds, and where they begin with --first-seed"),
     ("compare glyphs --rows a.yaml --presets ms,ms+psd", "--rows a.yaml and --presets ms,ms+psd are two ways to choose what is compared"),
+    ("compare glyphs --score none", "--score none with --test-fraction 0.5 scores nothing to compare; leave them out"),
+    ("compare glyphs --test-fraction 0", "--score test with --test-fraction 0 scores nothing to compare; leave them out"),
     ("compare glyphs --rows none.yaml", "--rows none.yaml: no such file; give a YAML file of rows"),
     ("compare glyphs --presets ms,ms+psd --omega 0.9", "--omega 0.9 does nothing in any row; leave it out"),
     ("compare glyphs --omega 1.5", "row ms+obd-sd: --targets batch-diffusion(omega=1.5): --omega 1.5 must lie in [0, 1)"),
@@ -61,6 +64,12 @@ OTHERS = [
     ("compare glyphs --weight heavy", "--weight heavy must be a number"),
 ]  # fmt: skip
 MISTAKES = [*((f"train glyphs {more}", answer) for more, answer in TRAIN), *OTHERS]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def rendered():
+    """The built-in letters are in the cache: to render them may take long enough for a line of progress."""
+    open_data("glyphs")
 
 
 @pytest.mark.parametrize(("line", "answer"), MISTAKES, ids=[line for line, _ in MISTAKES])

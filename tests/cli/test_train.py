@@ -108,3 +108,21 @@ def test_a_distillation_that_never_acts_is_told(rows, tmp_path, capsys, words, r
     assert cli.main(["train", rows, "--out", str(tmp_path / "run"), *SMALL, "--no-reference", *words.split()]) == 0
     told = capsys.readouterr().err
     assert ("the distillation never acts" in told, remark in told) == (remark != "", True)
+
+
+def test_without_a_preset_what_was_chosen_is_told_and_one_model_takes_the_photos(obdsd, made, tmp_path):
+    """Also when nothing is left to be scored."""
+    words = ["train", "manifest:list.csv", "--backbone", "tiny-conv", "--pretrained", "none", *SMALL, "--batch-size", "4"]
+    code, printed, told = obdsd(*words, "--out", tmp_path / "run")
+    assert code == 0
+    assert told.startswith("recommended for these data:\n  --frozen: ")
+    assert f"model: {tmp_path / 'run/model'}" in printed
+    assert obdsd("evaluate", tmp_path / "run", "manifest:list.csv", "--device", "cpu")[0] == 0
+    plain = [f"{name}-train-{i}.png,{name}" for name in ("ant", "bee") for i in range(8)]
+    (made / "all.csv").write_text("\n".join(["path,label", *plain]) + "\n")
+    words[1] = "manifest:all.csv"
+    code, printed, told = obdsd(*[word for word in words if word != "--no-report"], "--test-fraction", "0", "--out", tmp_path / "all")
+    assert (code, printed) == (0, f"epoch 2 of 2; nothing was scored\nmodel: {tmp_path / 'all/model'}\n")
+    assert "all classes are trained on, and nothing is scored" in told
+    code, _, told = obdsd("report", tmp_path / "all", "--out", tmp_path / "page.html")
+    assert (code, told.partition(": nothing was scored")[1]) == (2, ": nothing was scored")

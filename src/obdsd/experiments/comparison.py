@@ -137,6 +137,8 @@ def read_comparison(out: Path) -> tuple[dict[str, list[RunRecord]], Comparison]:
 def _check_comparable(rows: Mapping[str, TrainOptions]) -> None:
     """Rows must be scored on the same classes, and differ in something. What is wrong with one is told before any is trained."""
     (baseline, first), *_ = rows.items()
+    if first.score == "none" or first.test_fraction == 0:
+        raise InputError(f"score={first.score} with test_fraction={first.test_fraction:g} scores nothing to compare; leave them out")
     for name, options in rows.items():
         try:
             TARGETS.build(options.targets)

@@ -33,6 +33,8 @@ def open_runs(folders: Sequence[Path]) -> tuple[dict[str, RunRecord], Comparison
             faults.append(str(fault))
     if faults:
         raise InputError("; ".join(faults))
+    if unscored := [str(record.folder) for _, record in records if not record.scores]:
+        raise InputError(f"{unscored[0]}: nothing was scored, so a report has nothing to show; hold classes back with test_fraction=0.5")
     (_, first), *others = records
     for _, other in others:
         for name in SAME:
