@@ -194,7 +194,7 @@ def test_a_fault_in_another_process_is_named_and_ends_the_other_runs_at_once(row
     """They keep their state; nobody waits for days to hear of a mistake."""
     long = rows["ms"].replace(epochs=20000, epoch_batches=0)
     broken = long.replace(loss="pml(BaseMetricLossFunction)")  # its first step fails
-    with pytest.raises(InputError, match=r"broken/seed-3: epoch 0, step 0: BaseMetricLossFunction of .*: NotImplementedError"):
+    with pytest.raises(InputError, match=r"broken/seed-3: epoch 1, step 1: BaseMetricLossFunction of .*: NotImplementedError"):
         compare({"long": long, "broken": broken}, [3], tmp_path, jobs=2, show=False)
     assert not (tmp_path / "long" / "seed-3" / "result.json").exists()
 
