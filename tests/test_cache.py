@@ -19,7 +19,7 @@ with io.BytesIO() as file:
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("OBDSD_CACHE", str(tmp_path / "kept"))
-    return tmp_path / "kept"
+    return tmp_path / "kept" / "computed"
 
 
 class Work:
@@ -62,7 +62,7 @@ def test_a_damaged_file_is_computed_anew(folder, damage):
 
 
 def test_where_nothing_can_be_kept_it_is_computed_each_time(folder):
-    folder.write_text("a file where the folder should be")
+    folder.parent.write_text("a file where the folder should be")
     work = Work()
     assert [cached({}, work)["rows"][0, 0] for _ in range(2)] == [1.5, 1.5]
     assert work.times == 2

@@ -16,17 +16,10 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from obdsd.errors import InputError
-from obdsd.files import replacing
+from obdsd.files import cache_folder, replacing
 
 Arrays = dict[str, NDArray[Any]]
 LARGEST = 4 * 2**30  # bytes that all files may take together
-
-
-def cache_folder() -> Path:
-    """`$OBDSD_CACHE`, else `obdsd/computed` in the user's cache folder."""
-    if own := os.environ.get("OBDSD_CACHE"):
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "obdsd" / "computed"
 
 
 def cached(key: Mapping[str, Any], make: Callable[[], Arrays]) -> Arrays:
@@ -36,7 +29,7 @@ def cached(key: Mapping[str, Any], make: Callable[[], Arrays]) -> Arrays:
     is computed each time.
     """
     name = hashlib.blake2b(json.dumps(key, sort_keys=True).encode(), digest_size=16).hexdigest()
-    path = cache_folder() / f"{name}.npz"
+    path = cache_folder() / "computed" / f"{name}.npz"
     with ExitStack() as held:
         with suppress(OSError, NotImplementedError):  # a disk that cannot be written, or knows no locks
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -64,7 +64,9 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Where what can be found out again is kept for the user."""
+    """Where what can be found out again is kept: `$OBDSD_CACHE`, else `obdsd` in the user's cache folder."""
+    if own := os.environ.get("OBDSD_CACHE"):
+        return Path(own).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "obdsd"
 
 

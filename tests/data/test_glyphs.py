@@ -147,6 +147,7 @@ def test_a_damaged_cache_is_rendered_anew(cache, tmp_path, damage):
 
 
 def test_a_whole_cache_is_not_rendered_again_and_follows_the_environment(cache, tmp_path, monkeypatch):
+    monkeypatch.delenv("OBDSD_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "obdsd").symlink_to(cache)
     monkeypatch.setattr(module, "_render", lambda: pytest.fail("rendered"))

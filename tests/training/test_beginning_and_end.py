@@ -22,7 +22,7 @@ MODEL = {"head": "linear", "dim": None}  # as usual: another model brings its ow
 def test_the_usual_batch_fits_the_classes_that_there_are(options, capsys):
     record = train(options("ms", batch_size=None), show=True)
     assert record.options.batch_size == 24  # 12 training classes × 2
-    assert "batch_size=24: the training set has 12 classes of 2 items or more; set it to choose another" in capsys.readouterr().err
+    assert "batches of 24: the training set has 12 classes of 2 items or more; --batch-size chooses another size" in capsys.readouterr().err
     with pytest.raises(InputError, match="batch_size=112 needs 56 classes × 2, but 12 classes have 2 images or more; try 24"):
         train(options("ms", batch_size=112, out=str(record.folder) + "-asked"), show=False)
 

@@ -125,6 +125,7 @@ def test_query_and_gallery_keep_one_numbering(spoilt):
 
 
 def test_what_took_long_to_find_out_is_kept(spoilt, tmp_path, monkeypatch):
+    monkeypatch.delenv("OBDSD_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("obdsd.data.unusable.WORTH", 0.0)
     told = []

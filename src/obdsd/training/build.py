@@ -66,7 +66,7 @@ def fitted(options: TrainOptions, collection: Collection, processes: int = 1) ->
         changes["batch_size"] = max(fit, 2) * k
         if changes["batch_size"] != USUAL_BATCH // k * k:
             what = "items" if options.supervision == "none" else "classes of 2 items or more"
-            remarks.append(f"batch_size={changes['batch_size']}: the training set has {classes} {what}; set it to choose another")
+            remarks.append(f"batches of {changes['batch_size']}: the training set has {classes} {what}; --batch-size chooses another size")
     return (options.replace(**changes) if changes else options), remarks
 
 
