@@ -97,10 +97,10 @@ def test_a_time_that_cannot_be_measured_is_told(finished, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("recalls", "untrained", "sentence"),
     [
-        ([0.3, 0.5], {"frozen features": 0.376, "their PCA": 0.35}, "a is below frozen features without any training (37.6 %): begin with"),
-        ([0.3, 0.2, 0.5], {"frozen features": 0.376}, "a, b are below frozen features without any training (37.6 %): begin with"),
-        ([0.3, 0.2], {"frozen features": 0.3, "their PCA": 0.4}, "Every row is below their PCA without any training (40.0 %): begin with"),
-        ([0.3], {"frozen features": 0.4}, "a is below frozen features without any training (40.0 %): begin with"),
+        ([0.3, 0.5], {"frozen features": 0.376, "their PCA": 0.35}, "a is below frozen features without any training (37.6 %): begin"),
+        ([0.3, 0.2, 0.5], {"frozen features": 0.376}, "a, b are below frozen features without any training (37.6 %): begin"),
+        ([0.3, 0.2], {"frozen features": 0.3, "their PCA": 0.4}, "Every row is below their PCA without any training (40.0 %): begin"),
+        ([0.3], {"frozen features": 0.4}, "a is below frozen features without any training (40.0 %): begin"),
         ([0.4, 0.5], {"frozen features": 0.4}, None),
         ([0.1, 0.2], {}, None),
     ],
