@@ -249,7 +249,9 @@ class TrainOptions:
     weight_decay: float = option(4e-4, "Weight decay of the model.", OPTIMISER, at_least=0)
     momentum: float = option(0.9, "Momentum of SGD.", OPTIMISER, at_least=0, below=1, idle=_unless("optimizer", "sgd"))
     schedule: Literal["constant", "steps", "cosine"] = option("constant", "How the learning rates change over the epochs.", OPTIMISER)
-    lr_steps: tuple[int, ...] = option((), "Epochs at which schedule=steps lowers the learning rates, as 200,250.", OPTIMISER, at_least=1)
+    lr_steps: tuple[int, ...] = option(
+        (), "Epochs after which schedule=steps lowers the learning rates, as 200,250.", OPTIMISER, at_least=1
+    )
     lr_gamma: float = option(0.3, "What schedule=steps multiplies them by.", OPTIMISER, above=0, idle=_unless("schedule", "steps"))
     warmup_epochs: int = option(0, "Epochs over which the learning rates rise from 0.", OPTIMISER, at_least=0)
     head_only_epochs: int = option(0, "First epochs in which the backbone stands still.", OPTIMISER, at_least=0)

@@ -97,10 +97,10 @@ def test_a_time_that_cannot_be_measured_is_told(finished, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("recalls", "untrained", "sentence"),
     [
-        ([0.3, 0.5], {"frozen features": 0.376, "their PCA": 0.35}, "a is below frozen features without any training (37.6 %): begin with"),
-        ([0.3, 0.2, 0.5], {"frozen features": 0.376}, "a, b are below frozen features without any training (37.6 %): begin with"),
-        ([0.3, 0.2], {"frozen features": 0.3, "their PCA": 0.4}, "Every row is below their PCA without any training (40.0 %): begin with"),
-        ([0.3], {"frozen features": 0.4}, "a is below frozen features without any training (40.0 %): begin with"),
+        ([0.3, 0.5], {"frozen features": 0.376, "their PCA": 0.35}, "a is below frozen features without any training (37.6 %): begin"),
+        ([0.3, 0.2, 0.5], {"frozen features": 0.376}, "a, b are below frozen features without any training (37.6 %): begin"),
+        ([0.3, 0.2], {"frozen features": 0.3, "their PCA": 0.4}, "Every row is below their PCA without any training (40.0 %): begin"),
+        ([0.3], {"frozen features": 0.4}, "a is below frozen features without any training (40.0 %): begin"),
         ([0.4, 0.5], {"frozen features": 0.4}, None),
         ([0.1, 0.2], {}, None),
     ],
@@ -194,7 +194,7 @@ def test_a_fault_in_another_process_is_named_and_ends_the_other_runs_at_once(row
     """They keep their state; nobody waits for days to hear of a mistake."""
     long = rows["ms"].replace(epochs=20000, epoch_batches=0)
     broken = long.replace(loss="pml(BaseMetricLossFunction)")  # its first step fails
-    with pytest.raises(InputError, match=r"broken/seed-3: epoch 0, step 0: BaseMetricLossFunction of .*: NotImplementedError"):
+    with pytest.raises(InputError, match=r"broken/seed-3: epoch 1, step 1: BaseMetricLossFunction of .*: NotImplementedError"):
         compare({"long": long, "broken": broken}, [3], tmp_path, jobs=2, show=False)
     assert not (tmp_path / "long" / "seed-3" / "result.json").exists()
 

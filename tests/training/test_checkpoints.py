@@ -79,7 +79,7 @@ def test_a_checkpoint_of_another_version(tmp_path):
 def test_the_best_model_must_be_that_of_the_best_epoch(kept):
     kept.write({"epoch": 7, "model": {"weight": torch.ones(2)}}, best=True)
     assert kept.read_best(7)["weight"].tolist() == [1.0, 1.0]
-    with pytest.raises(InputError, match=r"best.pt: is of epoch 7, the best was 3; begin a new run"):
+    with pytest.raises(InputError, match=r"best.pt: is of epoch 8, the best was 4; begin a new run"):
         kept.read_best(3)
     kept.write({"epoch": 7, "model": [1]}, best=True)
     with pytest.raises(InputError, match=r"best.pt: must hold named tensors only"):

@@ -109,7 +109,8 @@ def test_a_logger_gets_every_line(options, monkeypatch):
     stand_in = SimpleNamespace(log_metrics=lambda metrics, step: logged.append((step, metrics)), finalize=logged.append)
     monkeypatch.setattr("obdsd.training.loop.logger_of", lambda name, folder: stand_in)
     record = train(options("ms", val_fraction=0.3, evaluate_every=1), show=False)
-    assert logged == [(0, loggers.flat(record.metrics[0])), (1, loggers.flat(record.metrics[1])), "success"]
+    lines = [{**line, "epoch": number} for number, line in enumerate(record.metrics, start=1)]  # as people count
+    assert logged == [(1, loggers.flat(lines[0])), (2, loggers.flat(lines[1])), "success"]
     assert logged[0][1]["validation/recall@1"] == record.metrics[0]["validation"]["recall@1"]
 
 

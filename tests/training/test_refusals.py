@@ -96,14 +96,14 @@ def test_an_unwritable_folder(options, tmp_path):
     ],
 )
 def test_a_loss_of_the_library_that_cannot_be_called_so_is_one_line(options, loss, message):
-    with pytest.raises(InputError, match=f"epoch 0, step 0: {message}") as caught:
+    with pytest.raises(InputError, match=f"epoch 1, step 1: {message}") as caught:
         train(options("ms", loss=loss), show=False)
     assert "\n" not in str(caught.value)
 
 
 def test_rows_of_a_teacher_that_have_no_unit_length_are_no_divergence(options, monkeypatch):
     monkeypatch.setattr(PreviousEpochTeacher, "forward", lambda self, inputs, indices=None: TeacherBatch(2 * self.model(inputs)))
-    with pytest.raises(InputError, match=r"step 0: .*must be of unit length within 0.001; pass .*failure.json$"):
+    with pytest.raises(InputError, match=r"step 1: .*must be of unit length within 0.001; pass .*failure.json$"):
         train(options("ms+psd-constant"), show=False)
 
 
@@ -120,7 +120,7 @@ class Broken(torch.nn.Module):
 def test_a_loss_that_is_not_finite_stops_the_run_before_the_update(options, monkeypatch):
     chosen = options()
     monkeypatch.setattr(build.LOSSES, "build", lambda *_, **__: objectives.from_pml(Broken()))
-    message = r"epoch 0, step 2: the loss is not finite \(base nan, distillation 0\); stopped before the update.*; try a smaller lr"
+    message = r"epoch 1, step 3: the loss is not finite \(base nan, distillation 0\); stopped before the update.*; try a smaller lr"
     with pytest.raises(InputError, match=message) as caught:
         train(chosen, show=False)
     assert "\n" not in str(caught.value)
@@ -137,7 +137,7 @@ def test_a_diverging_model_is_named_with_its_step(options):
 
 def test_rows_without_a_length_are_told_as_divergence(options, monkeypatch):
     monkeypatch.setattr(Trainer, "_forward", lambda self, inputs: self.system.rows(inputs) * 0)
-    message = r"step 0: the model's rows no longer have unit length, the training diverged; .*; try a smaller lr"
+    message = r"step 1: the model's rows no longer have unit length, the training diverged; .*; try a smaller lr"
     with pytest.raises(InputError, match=message):
         train(options("ms"), show=False)
 
@@ -153,6 +153,6 @@ def test_weights_that_are_not_finite_are_not_kept(options, monkeypatch):
         return parts
 
     monkeypatch.setattr(Trainer, "step", spoil)
-    with pytest.raises(InputError, match="epoch 1: the model's weights are not finite; the checkpoint before is kept, try a smaller lr"):
+    with pytest.raises(InputError, match="epoch 2: the model's weights are not finite; the checkpoint before is kept, try a smaller lr"):
         train(chosen, show=False)
     assert read_state(Path(chosen.out) / "checkpoints" / "last.pt")["place"]["epoch"] == 1

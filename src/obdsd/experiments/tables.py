@@ -133,7 +133,7 @@ def below_untrained(comparison: Comparison) -> list[str]:
     if not below:
         return []
     every = "Every row is" if len(below) == len(comparison.lines) > 1 else f"{', '.join(below)} {'is' if len(below) == 1 else 'are'}"
-    advice = "begin with --head linear --head-init projection, or choose epochs and lr on held-out classes (--val-fraction 0.3)"
+    advice = "begin the head as their projection (--head-init projection) if it did not, and choose epochs and lr on held-out classes"
     return [f"{every} below {best} without any training ({100 * comparison.reference[best]:.1f} %): {advice}."]
 
 

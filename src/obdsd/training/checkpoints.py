@@ -64,7 +64,9 @@ class Checkpoints:
         """The model of the best epoch, which must be this one: a run may have been stopped between the two files."""
         state = read_state(self.best)
         if state.get("epoch") != epoch:
-            raise InputError(f"{self.best}: is of epoch {state.get('epoch')}, the best was {epoch}; begin a new run")
+            own = state.get("epoch")
+            number = own + 1 if isinstance(own, int) else own
+            raise InputError(f"{self.best}: is of epoch {number}, the best was {epoch + 1}; begin a new run")
         return named_tensors(state.get("model"), self.best)
 
     def tidy(self) -> None:

@@ -52,7 +52,8 @@ class Loop:
                 line = self._close_epoch(self._evaluate())
                 display.epoch(line)
                 if logger is not None:
-                    logger.log_metrics(flat(line), step=line["epoch"])
+                    number = line["epoch"] + 1  # as people count
+                    logger.log_metrics(flat({**line, "epoch": number}), step=number)
             if self.ranks.any(self.stop.asked is not None):  # since the last step; everything is saved
                 self.stop.go()
         if logger is not None:
@@ -79,7 +80,9 @@ class Loop:
             display.step(place.epoch, place.step, place.items / max(place.epoch_seconds, 1e-9), losses)
             self._save_if_due()
         if not all(bool(torch.isfinite(weight).all()) for weight in trainer.model.parameters()):
-            raise InputError(f"epoch {place.epoch}: the model's weights are not finite; the checkpoint before is kept, try a smaller lr")
+            raise InputError(
+                f"epoch {place.epoch + 1}: the model's weights are not finite; the checkpoint before is kept, try a smaller lr"
+            )
 
     def _batches_left(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         place = self.trainer.place
@@ -212,7 +215,7 @@ class Loop:
         where = {"epoch": place.epoch, "step": place.step, "fault": reason, "indices": indices.tolist(), "lr": self.options.lr}
         self.folder.write(path.name, where)
         ending = f"stopped before the update, the batch's items are in {path}{'; try a smaller lr' * isinstance(fault, Diverged)}"
-        return InputError(f"epoch {place.epoch}, step {place.step}: {reason}; {ending}")
+        return InputError(f"epoch {place.epoch + 1}, step {place.step + 1}: {reason}; {ending}")
 
 
 def lr_factor(options: TrainOptions, epoch: int, done: float) -> float:
@@ -248,7 +251,8 @@ def train(options: TrainOptions, *, show: bool | Watch = True, notes: Sequence[s
                 else:
                     ranks.attempt(lambda: loop.restore(state))
             if ranks.size > 1:
-                ranks.agree({"the epoch": trainer.place.epoch, "the step": trainer.place.step, "the weights' digest": trainer.digest()})
+                epoch, step = trainer.place.epoch + 1, trainer.place.step + 1
+                ranks.agree({"the epoch": epoch, "the step": step, "the weights' digest": trainer.digest()})
             with training_display(show, options.epochs, len(trainer.batches), trainer.place.epoch) as display:
                 trainer.scoring.progress = display.stage
                 for remark in remarks:

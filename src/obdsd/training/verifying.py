@@ -83,7 +83,7 @@ def _contradictions(record: RunRecord, tolerance: float) -> Iterator[str]:
         yield from _differences(f"{name} in result.json", one, "in reference.json", other)
     epochs = [line.get("epoch") for line in record.metrics]
     if epochs != list(range(len(epochs))) or record.epoch not in epochs:
-        yield f"metrics.jsonl has the epochs {epochs}, result.json the epoch {record.epoch}"
+        yield f"metrics.jsonl has the epochs {epochs}, result.json the epoch {record.epoch} (counted from 0)"
         return
     line = record.metrics[record.epoch]
     for name, scores in (("train", record.train), ("validation", record.validation or {}), ("test", record.scores)):

@@ -61,7 +61,7 @@ function drawCurves() {
 function drawSpectrum() {
   const traces = runs.map((run, index) => line(index, run.geometry.spectrum.map((_, i) => i + 1), run.geometry.spectrum, { hovertemplate: "direction %{x}: %{y:.3g}" }));
   const positive = runs.flatMap(run => run.geometry.spectrum.filter(value => value > 0));
-  const decades = Math.max(...positive) > 10 * Math.min(...positive);
+  const decades = Math.max(...positive) > 100 * Math.min(...positive); // of fewer the ticks would be too few
   draw("spectrum", traces, layout("direction", "share", { yaxis: { type: "log", tickformat: "~g", dtick: decades ? 1 : "D2" } }));
 }
 
