@@ -11,7 +11,7 @@ from typing import Any
 from obdsd.catalogue import DATA, TARGETS, TEACHERS
 from obdsd.data import data_kind
 from obdsd.errors import InputError
-from obdsd.options import TrainOptions, as_dict, name_of_parts, part, why_idle
+from obdsd.options import TrainOptions, as_dict, check_limits, converted, name_of_parts, part, why_idle
 from obdsd.parts import suggestion
 from obdsd.spec import Spec
 
@@ -132,6 +132,9 @@ def beyond_preset(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str, str]]:
     """All options, and what was given but does nothing beside the others, with the reason."""
+    check_limits(
+        TrainOptions, converted(TrainOptions, {name: value for name, value in given.items() if name != "omega"})
+    )  # imports no part
     kind, name = data_kind(str(given["data"])), str(given.get("preset", TrainOptions.preset))
     of_data = dict(getattr(DATA.find(kind), "training_defaults", {}))
     constants = {**CONSTANTS, **{key: of_data.pop(key) for key in CONSTANTS if key in of_data}}

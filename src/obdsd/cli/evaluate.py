@@ -44,7 +44,6 @@ class Options(ModelOptions):
 def run(options: Options) -> None:
     from obdsd.data import Part
     from obdsd.data.check import check_scorable
-    from obdsd.evaluation import Points, evaluate
     from obdsd.terminal import stages
 
     out = None if options.out is None else Path(options.out).expanduser()
@@ -57,6 +56,8 @@ def run(options: Options) -> None:
         embedder, collection = open_both(options.model, options.data, options)
         parts, rows_of = collection.parts, partial(embed_part, embedder, options=options)
     chosen = check_scorable(source, parts, options.part, options.ks)
+    from obdsd.evaluation import Points, evaluate
+
     if embedder is not None:
         tell_seen(options.model, embedder, chosen)
     gallery, *query = (Points(rows_of(part), part.classes, part.groups) for part in chosen.values())

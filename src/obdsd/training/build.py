@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,15 +13,18 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from obdsd.catalogue import LOSSES, SYSTEMS, TARGETS, TEACHERS
-from obdsd.data import Collection, Part, open_data
+from obdsd.data import Collection, Part, lies_on_disk, open_data
 from obdsd.data.check import check_scorable, check_unseen, scored_parts
 from obdsd.data.noise import flip_labels
 from obdsd.errors import InputError
 from obdsd.method.distillation import SelfDistillation
-from obdsd.models import FEATURES, Embedder
+from obdsd.models.folder import check_pretrained
 from obdsd.objectives import System
 from obdsd.options import TrainOptions
 from obdsd.provenance import TrainedOn, short_digest
+
+if TYPE_CHECKING:  # it takes seconds to import, and data that cannot be opened are told without it
+    from obdsd.models import Embedder
 
 
 def collection_of(options: TrainOptions) -> Collection:
@@ -41,6 +44,13 @@ def collection_of(options: TrainOptions) -> Collection:
         scored = check_scorable(options.data, collection.parts, "test", options.ks)
         collection = replace(collection, parts={**collection.parts, **scored})
     return collection
+
+
+def check_sources(options: TrainOptions) -> None:
+    """Refuse data and files of weights that cannot be opened, before anything is built."""
+    if lies_on_disk(options.data):
+        collection_of(options)
+    check_pretrained(options.pretrained)
 
 
 def provenance_of(options: TrainOptions, collection: Collection, data: Mapping[str, Any]) -> TrainedOn:
@@ -65,6 +75,8 @@ def training_part(options: TrainOptions, collection: Collection) -> Part:
 
 
 def model_of(options: TrainOptions, collection: Collection) -> Embedder:
+    from obdsd.models import FEATURES, Embedder
+
     rows = collection.kind == "embeddings"
     if rows != (options.backbone == FEATURES):
         remedy = f"use backbone={FEATURES}" if rows else "use a backbone for images, as tiny-conv or resnet50"
@@ -97,6 +109,8 @@ def system_of(options: TrainOptions, model: Embedder, part: Part) -> System:
 def check_teachers(options: TrainOptions, collection: Collection, system: System) -> list[str]:
     """A teacher, or a model to begin with, that was trained on what is scored is refused: the student would know it from there. What to
     know of others."""
+    from obdsd.models import Embedder
+
     chosen = scored_parts(options.data, collection.parts, "val" if options.score == "validation" else "test")
     models = [module for module in system.modules() if isinstance(module, Embedder)]
     names = [str(options.pretrained if model is system.model else options.teacher) for model in models]
@@ -108,8 +122,8 @@ def never_taught(options: TrainOptions, system: System) -> list[str]:
     if not options.distils or system.current_weight((options.epochs - 1) / options.epochs) > 0:
         return []
     if options.weight > 0:
-        return ["the distillation never acts: its weight is 0 in the first epoch, the only one; add epochs, or use ramp=constant"]
-    return [f"the distillation never acts: weight={options.weight:g}; this is the plain loss"]
+        return ["the distillation never acts: its weight is 0 in the first epoch, the only one; more epochs or a constant ramp let it act"]
+    return ["the distillation never acts: its weight is 0; this is the plain loss"]
 
 
 def optimizer_of(options: TrainOptions, system: System) -> torch.optim.Optimizer:
