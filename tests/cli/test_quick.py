@@ -45,7 +45,12 @@ WITH_TORCH = {  # the settings of parts are needed, or their effect on a name
     "train rows.npz --out occupied": "--out occupied holds a run already",
     "train folder:empty": "empty: no class folder with images",
     "train folder:photos --pretrained nope.pth": "nope.pth: no such file",
+    "train folder:photos --pretrained bad.pt": "bad.pt: cannot be read as weights without executing code",
     "train folder:photos --pretrained rows.npz": "rows.npz: weights must be a .safetensors, .pth or .pt file",
+}
+WITH_TIMM = {  # which alone knows the names of its backbones
+    "train folder:photos --backbone resnet5": "--backbone 'resnet5' is not known to timm; try resnet50",
+    "embed resnet5:imagenet folder:photos --out x.npz": "backbone='resnet5' is not known to timm; try resnet50",
 }
 
 
@@ -60,12 +65,17 @@ def here(tmp_path_factory):
     (folder / "empty" / "a").mkdir(parents=True)
     (folder / "occupied").mkdir()
     (folder / "occupied" / "result.json").write_text("{}")
+    (folder / "bad.pt").write_text("a: [")
     (folder / "bad.yaml").write_text("a: [")
     (folder / "rows.yaml").write_text("x: {preset: ms+spd}")
     return folder
 
 
-@pytest.mark.parametrize(("mistakes", "without"), [(WITHOUT_TORCH, {"torch", *HEAVY}), (WITH_TORCH, HEAVY)], ids=["torch", "the rest"])
+@pytest.mark.parametrize(
+    ("mistakes", "without"),
+    [(WITHOUT_TORCH, {"torch", *HEAVY}), (WITH_TORCH, HEAVY), (WITH_TIMM, HEAVY - {"timm", "torchvision"})],
+    ids=["torch", "timm", "the rest"],
+)
 def test_a_mistake_is_told_before_heavy_imports(here, mistakes, without):
     """All of them in one process: what one imports is there for the others."""
     code = (

@@ -18,7 +18,7 @@ from obdsd.files import check_format, replacing, write_json
 from obdsd.method.checks import refuse, require
 from obdsd.method.pooling import Pooling
 from obdsd.models.places import FEATURES, find
-from obdsd.models.weights import check_weights_file, read_tensors
+from obdsd.models.weights import read_tensors
 from obdsd.preprocessing import LARGEST_IMAGE, Preprocessing, check_choice, check_length
 from obdsd.provenance import TrainedOn
 
@@ -80,9 +80,9 @@ def write(folder: Path, model: Description, tensors: Mapping[str, Tensor]) -> No
 
 
 def check_pretrained(pretrained: str | None) -> None:
-    """Refuse weights that are no word, no model folder and no file, before anything is built for them."""
+    """Refuse weights that are no word, no model folder and no file that can be read, before anything is built for them."""
     if pretrained not in (None, "none", "imagenet", "offline") and find(Path(pretrained).expanduser()) is None:
-        check_weights_file(Path(pretrained).expanduser())
+        read_tensors(Path(pretrained).expanduser())
 
 
 def read(folder: Path) -> tuple[Description, dict[str, Tensor]]:

@@ -27,17 +27,12 @@ SHOWN = 3  # names of each kind in a message
 SECONDS = 30  # that a server may be silent
 
 
-def check_weights_file(path: Path) -> None:
-    """Refuse what is no file of weights by its name."""
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The named tensors of a `.safetensors`, `.pth` or `.pt` file; wrappings such as "state_dict" and "module." are taken off."""
     if not path.is_file():
         raise InputError(f"{path}: no such file; give a .safetensors, .pth or .pt file, or imagenet, offline or none")
     if path.suffix not in (".safetensors", ".pth", ".pt"):
         raise InputError(f"{path}: weights must be a .safetensors, .pth or .pt file; convert it, or rename it if it is one")
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The named tensors of a `.safetensors`, `.pth` or `.pt` file; wrappings such as "state_dict" and "module." are taken off."""
-    check_weights_file(path)
     try:
         content = safetensors.torch.load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
     except Exception as damage:  # torch.load has no error of its own for a damaged file: anything may come

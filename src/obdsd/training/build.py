@@ -47,10 +47,13 @@ def collection_of(options: TrainOptions) -> Collection:
 
 
 def check_sources(options: TrainOptions) -> None:
-    """Refuse data and files of weights that cannot be opened, before anything is built."""
+    """Refuse data and files of weights that cannot be opened, and a backbone that there is not, before anything is built."""
     if lies_on_disk(options.data):
         collection_of(options)
     check_pretrained(options.pretrained)
+    from obdsd.models.backbones import preprocessing_of  # last: only timm knows its names, and takes seconds to import
+
+    preprocessing_of(options.backbone)
 
 
 def provenance_of(options: TrainOptions, collection: Collection, data: Mapping[str, Any]) -> TrainedOn:
