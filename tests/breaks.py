@@ -277,7 +277,7 @@ BREAKS = [
      "test_parts.py::test_a_mistake_is_one_line_with_the_remedy", "an unknown setting is ignored"),
     ("parts.py", " if value != known[name].default}", "}",
      "test_parts.py::test_the_canonical_form_names_what_differs_from_the_defaults", "defaults stay in the written form"),
-    ("options.py", "        check_limits(self)\n", "",
+    ("options.py", "        check_limits(TrainOptions, vars(self))\n", "",
      "test_options.py::test_numbers_outside_their_limits_are_refused", "no number has a limit"),
     ("presets.py", 'asked if asked is not None else given.get("omega", usual)', 'given.get("omega", usual)',
      "test_presets.py::test_omega_is_short_for_a_setting_of_the_targets", "omega does not reach the targets"),

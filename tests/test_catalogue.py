@@ -75,4 +75,4 @@ def test_the_list_has_every_part_and_every_setting(capsys):
     assert main(["parts", "system"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "system:"
     assert main(["parts", "los"]) == 2
-    assert capsys.readouterr().err == "obdsd: kind=los is not known; did you mean loss?\n"
+    assert capsys.readouterr().err == "obdsd: KIND los is not known; did you mean loss?\n"

@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal
 
-from obdsd.catalogue import LOSSES, SYSTEMS, TARGETS, TEACHERS
+from obdsd.catalogue import LOSSES, SYSTEMS, TABLES, TARGETS, TEACHERS
 from obdsd.convert import convert
 from obdsd.errors import InputError
 from obdsd.parts import suggestion
@@ -53,10 +53,10 @@ def option(
     return field(default=default, metadata=about, kw_only=not positional)
 
 
-def check_limits(options: Any) -> None:
-    """Refuse numbers outside the limits of their fields."""
-    for each in fields(options):
-        value, about = getattr(options, each.name), each.metadata
+def check_limits(kind: type, values: Mapping[str, Any]) -> None:
+    """Refuse numbers outside the limits of their fields, of an options class."""
+    for each in fields(kind):
+        value, about = values.get(each.name), each.metadata
         for number in value if isinstance(value, tuple) else (value,):
             if not isinstance(number, (int, float)):
                 continue
@@ -91,11 +91,13 @@ def converted(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def part(name: str, value: Any) -> Spec:
-    """The part that an option names."""
+    """The part that an option names, which there must be."""
     try:
-        return Spec.parse(value)
+        spec = Spec.parse(value)
     except InputError as fault:
         raise InputError(f"{name}: {fault}") from fault
+    TABLES[name].check_known(spec.name)
+    return spec
 
 
 def as_dict(options: Any) -> dict[str, Any]:
@@ -305,7 +307,7 @@ class TrainOptions:
             object.__setattr__(self, name, table.checked(getattr(self, name)))
         if self.root is not None:  # the same folder from any working directory
             object.__setattr__(self, "root", os.path.abspath(os.path.expanduser(self.root)))
-        check_limits(self)
+        check_limits(TrainOptions, vars(self))
         _require(bool(self.ks), self, "ks", "must hold a number; try 1,2,4,8")
         object.__setattr__(self, "ks", tuple(sorted({1, *self.ks})))
         _require(self.crop <= 1, self, "crop", "must be 1 or less; 1 keeps the whole image")

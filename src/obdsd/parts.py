@@ -65,11 +65,15 @@ class Table:
         self._homes[name] = build
         self._outside.add(name)
 
+    def check_known(self, name: str) -> None:
+        """Refuse a name that there is not; nothing is imported for it."""
+        if name not in self._homes:
+            raise InputError(f"{self.kind}={name} is not known; {suggestion(name, self._homes)}")
+
     def find(self, name: str) -> Callable[..., Any]:
         """What builds the part of this name."""
-        home = self._homes.get(name)
-        if home is None:
-            raise InputError(f"{self.kind}={name} is not known; {suggestion(name, self._homes)}")
+        self.check_known(name)
+        home = self._homes[name]
         if isinstance(home, str):
             module, _, attribute = home.partition(":")
             with explain_missing():

@@ -13,7 +13,7 @@ from obdsd.catalogue import DATA, TARGETS, TEACHERS
 from obdsd.convert import convert
 from obdsd.data import data_kind
 from obdsd.errors import InputError
-from obdsd.options import TrainOptions, as_dict, name_of_parts, part, why_idle
+from obdsd.options import TrainOptions, as_dict, check_limits, converted, name_of_parts, part, why_idle
 from obdsd.parts import suggestion
 from obdsd.spec import Spec
 
@@ -154,6 +154,9 @@ def beyond_preset(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str, str]]:
     """All options, and what was given but does nothing beside the others, with the reason."""
+    check_limits(
+        TrainOptions, converted(TrainOptions, {name: value for name, value in given.items() if name != "omega"})
+    )  # imports no part
     kind, name = data_kind(str(given["data"])), str(given.get("preset", RECOMMENDED))
     of_data = _of_data(kind)
     images = "backbone" not in of_data  # other data bring a model of their own

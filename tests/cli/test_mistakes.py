@@ -45,7 +45,7 @@ TRAIN = [  # obdsd train glyphs …
 OTHERS = [
     ("train", "DATA must be given: obdsd train DATA [options]"),
     ("train photos", "DATA 'photos' must be NAME:PATH, glyphs, or an embeddings file (.npz, .npy"),
-    ("train x.npz --batchnorm train", "--batchnorm train does nothing with --backbone features"),
+    ("train x.npz --batchnorm train --print-config", "--batchnorm train does nothing with --backbone features"),
     ("compare", "DATA must be given: obdsd compare DATA [options]"),
     ("compare glyphs --resume", "--resume is no option of obdsd compare; a comparison goes on by itself, give the same command without it"),
     ("compare glyphs --preset ms", "--preset is no option of obdsd compare; name several with --presets"),

@@ -96,8 +96,8 @@ def test_a_run_is_called_what_it_is_and_an_older_name_does_not_matter(rows, tmp_
 @pytest.mark.parametrize(
     ("words", "remark"),
     [
-        ("--preset ms+obd-sd --epochs 1", "its weight is 0 in the first epoch, the only one; add epochs, or use ramp=constant"),
-        ("--preset ms+obd-sd --weight 0", "weight=0; this is the plain loss"),
+        ("--preset ms+obd-sd --epochs 1", "its weight is 0 in the first epoch, the only one; more epochs or a constant ramp let it act"),
+        ("--preset ms+obd-sd --weight 0", "its weight is 0; this is the plain loss"),
         ("--preset ms+s2sd-msd --ramp linear --epochs 1", "its weight is 0 in the first epoch, the only one"),
         ("--preset ms+obd-sd --epochs 1 --ramp constant", ""),
         ("--preset ms+obd-sd", ""),

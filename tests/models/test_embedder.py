@@ -210,11 +210,10 @@ def test_a_backbone_with_weights_gives_its_pooled_features(tmp_path):
 
 
 SOURCES = [
-    ("gone", "model='gone' does not exist; it must be a model folder, a run folder, or BACKBONE:WEIGHTS, such as resnet50:imagenet"),
-    ("resnet50", "did you mean resnet50:imagenet?"),
-    ("resnet_50:", "did you mean resnet50:imagenet?"),
-    ("bn_inception", "did you mean bn-inception:imagenet?"),
-    ("tiny_conv", "did you mean tiny-conv:none?"),
+    ("gone", "model='gone' does not exist; it must be a model folder, a run folder, or BACKBONE:WEIGHTS, as gone:imagenet"),
+    ("resnet50", "or BACKBONE:WEIGHTS, as resnet50:imagenet"),
+    ("resnet50:", "or BACKBONE:WEIGHTS, as resnet50:imagenet"),
+    ("runs/none", "or BACKBONE:WEIGHTS, as resnet50:imagenet"),
     ("features:none", "model='features:none' does not exist; it must be a model folder"),
     ("empty:folder", "model='empty:folder' holds no model.json; it must be a model folder"),
     ("x.npz", "model='x.npz' is a file; it must be a model folder"),

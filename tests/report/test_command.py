@@ -56,13 +56,13 @@ def test_a_report_that_fails_leaves_the_run_complete(compared, tmp_path, capsys)
 
 NOWHERE = "nowhere: no such folder, give the folder of a finished obdsd train or obdsd compare"
 MISTAKES = [
-    ([], "runs must be given: obdsd report RUNS"),
+    ([], "RUNS must be given: obdsd report RUNS"),
     (["nowhere"], NOWHERE),
     (["ms/seed-3", "nowhere", "ms"], f"{NOWHERE}; ms: holds no run (no "),
-    (["ms/seed-3", "--out", "page.txt"], "out='page.txt' must end in .html; rename it"),
-    (["ms/seed-3", "--points", "trian"], "points=trian must be one of test, train; did you mean train?"),
+    (["ms/seed-3", "--out", "page.txt"], "--out 'page.txt' must end in .html; rename it"),
+    (["ms/seed-3", "--points", "trian"], "--points trian must be one of test, train; did you mean train?"),
     (["ms/seed-3", "--queries", "none.txt"], "none.txt: No such file or directory"),
-    (["ms/seed-3", "--device", "abacus"], "device='abacus'"),
+    (["ms/seed-3", "--device", "abacus"], "--device 'abacus'"),
 ]
 
 

@@ -162,7 +162,7 @@ def test_two_processes_come_to_the_same_metrics(started, tmp_path):
 def test_a_batch_must_be_shared_evenly(started):
     _, folder, _, err, _ = started
     assert [[(folder / f"code-{number}-rank-{rank}").read_text() for rank in (0, 1)] for number in (0, 1)] == [["0", "0"], ["2", "2"]]
-    assert err.count("obdsd: batch_size=15 must be a multiple of the 2 processes that share it") == 1  # the first process's line
+    assert err.count("obdsd: --batch-size 15 must be a multiple of the 2 processes that share it") == 1  # the first process's line
     assert not (folder / "uneven").exists()
 
 

@@ -1,6 +1,7 @@
 """The command line. Thin: a command is a module of this room, which imports its room only when it runs, so that --help is instant.
 
-A command's module has a docstring whose first line is its help, a class `Options`, and `run(options)`.
+A command's module has a docstring whose first line is its help, a class `Options`, and `run(options)`. It may have `look(given)`, which
+tells what is wrong before anything is imported for it, and `make(given)`, which makes its options.
 """
 
 from __future__ import annotations

@@ -52,6 +52,14 @@ class Options:
             raise InputError(f"{erasing[0]} for every row would undo what the presets differ in; write the rows in a YAML file (--rows)")
 
 
+def look(given: dict[str, Any]) -> None:
+    """What is seen to be wrong before anything is imported for it. A comparison that goes on knows where its data are."""
+    from obdsd.data import check_there
+
+    if not Path(given.get("out", Options.out)).exists():
+        check_there(str(given["data"]))
+
+
 def make(given: dict[str, Any]) -> Options:
     """Options of the comparison; what is an option of a training holds for every row."""
     if wrong := next((name for name in given if name in WITHOUT), None):
@@ -69,13 +77,18 @@ def configuration(options: Options) -> dict[str, Any]:
 
 
 def run(options: Options) -> None:
-    from obdsd.experiments import compare
+    rows, out = asked_rows(options), Path(options.out)
+    if not out.exists():  # one that goes on knows where its data are
+        from obdsd.training.build import check_sources
+
+        for row in rows.values():
+            check_sources(row)
+    from obdsd.experiments import compare  # seconds of imports: what is wrong is told before
     from obdsd.experiments.tables import aligned, caption, rows_of, sentences, write_tables
 
-    out = Path(options.out)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     with going_on(out):
-        comparison = compare(asked_rows(options), seeds, out, jobs=options.jobs, keep_going=options.keep_going)
+        comparison = compare(rows, seeds, out, jobs=options.jobs, keep_going=options.keep_going)
     write_tables(comparison, out)
     print(aligned(rows_of(comparison)), caption(comparison), "\n".join(sentences(comparison)), sep="\n\n")
     print(f"\nruns, each with its model: {out}/ROW/seed-N\ntables: {out}/comparison.md, .csv, .json")

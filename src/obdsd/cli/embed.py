@@ -84,9 +84,13 @@ def _photos(collection: Collection, options: Options) -> Photos | None:
 
 def open_both(model: str, data: str, options: ModelOptions) -> tuple[Embedder, Collection]:
     """The model and the collection, which must go together."""
-    from obdsd.data import open_data
-    from obdsd.models import open_model
+    from obdsd.data import check_there, open_data
+    from obdsd.models.places import located
     from obdsd.terminal import stages
+
+    check_there(data)
+    located(model)
+    from obdsd.models import open_model  # seconds of imports: what is wrong is told before
 
     embedder = open_model(model)
     split = _split_of(model, embedder, options)

@@ -43,7 +43,6 @@ class Options(ModelOptions):
 def run(options: Options) -> None:
     from obdsd.data import Part
     from obdsd.data.check import check_scorable
-    from obdsd.evaluation import Points, evaluate
     from obdsd.terminal import stages
 
     out = None if options.out is None else Path(options.out).expanduser()
@@ -56,6 +55,8 @@ def run(options: Options) -> None:
         embedder, collection = open_both(options.model, options.data, options)
         rows_of = partial(embed_part, embedder, collection=collection, options=options)
     chosen = check_scorable(source, collection.parts, options.part, options.ks)
+    from obdsd.evaluation import Points, evaluate
+
     if embedder is not None:
         tell_seen(options.model, embedder, chosen)
     gallery, *query = (Points(rows_of(part), part.classes, part.groups) for part in chosen.values())

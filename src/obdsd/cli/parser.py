@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import itertools
 import re
 import textwrap
@@ -22,6 +23,7 @@ from obdsd.spec import Spec
 
 WIDTH = 110
 YES_OR_NO = ("true", "false", "yes", "no", "on", "off", "1", "0")
+SURE = 0.85  # how alike two names are of which one is a typing mistake
 OMEGA = "Sets omega of --targets: the probability of continuing the walk, or the share that a control mixes in."
 
 
@@ -70,9 +72,11 @@ def options_of(command: str, module: ModuleType, flags: Mapping[str, Any]) -> An
     missing = [each.name.upper() if each.metadata["positional"] else f"--{each.name}" for each in required]
     if missing:
         raise InputError(f"{' and '.join(missing)} must be given: {_usage(command, module)}")
+    if "print_config" not in flags and hasattr(module, "look"):
+        module.look(given)
     make = getattr(module, "make", lambda given: module.Options(**converted(module.Options, given)))
     options = make(given)
-    check_limits(options)
+    check_limits(module.Options, vars(options))
     if "print_config" not in flags:
         return options
     return print(to_yaml(getattr(module, "configuration", as_dict)(options)), end="")
@@ -188,6 +192,8 @@ def _unknown(flag: str, known: Sequence[str], prog: str, elsewhere: Mapping[str,
     name = flag.lstrip("-").replace("-", "_")
     if name in elsewhere:
         return f"{flag} is no option of {prog}; {elsewhere[name]}"
+    if close := difflib.get_close_matches(flag, known, n=1, cutoff=SURE):  # no part's setting is so near, and parts take a second to import
+        return f"{flag} is no option of {prog}; did you mean {close[0]}?"
     parts = [(kind, part) for kind, table in TABLES.items() if f"--{kind}" in known for part in table.names if name in table.settings(part)]
     if parts:
         forms = [f'--{kind} "{part}({name}=…)"' for kind, part in parts]

@@ -33,6 +33,6 @@ def settings(name: str, data: str) -> str:
     from obdsd.files import to_yaml
     from obdsd.presets import PARTS, preset
 
-    usual, found = as_dict(TrainOptions(data)), as_dict(preset(name, data))
+    found, usual = as_dict(preset(name, data)), as_dict(TrainOptions(data))
     shown = {option: value for option, value in found.items() if option in ("preset", *PARTS) or value != usual[option]}
     return to_yaml(shown).rstrip()

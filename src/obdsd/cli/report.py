@@ -59,11 +59,14 @@ def run(options: Options) -> None:
 
 def write(folders: Sequence[Path], out: Path, **how: Any) -> None:
     """The page of these runs, whole or not at all; its path is printed."""
+    from obdsd.training.run_folder import check_finished
+
+    check_place(out)
+    check_finished(folders)
     with explain_missing():
         from obdsd.report import gather, render
         from obdsd.terminal import stages
 
-    check_place(out)
     with stages() as show:
         content = gather(folders, show=show, **how)
         page = render(content)

@@ -12,17 +12,25 @@ quotes. obdsd parts lists all parts and settings.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from obdsd.errors import FinishedError, Terminated
 from obdsd.options import TrainOptions as Options
-from obdsd.processes import first_process
+from obdsd.processes import first_process, processes
 
 if TYPE_CHECKING:
     from obdsd.training import RunRecord
 
 EPILOG = "Defaults are the paper's for CUB-200-2011. The preset and the data change many: --print-config shows what counts."
 configuration = Options.kept
+
+
+def look(given: dict[str, Any]) -> None:
+    """What is seen to be wrong before anything is imported for it. A run that goes on knows where its data are."""
+    from obdsd.data import check_there
+
+    if not given.get("resume") and processes() == 1:  # several must agree on what is wrong
+        check_there(str(given["data"]))
 
 
 def make(given: dict[str, object]) -> Options:
@@ -34,10 +42,16 @@ def make(given: dict[str, object]) -> Options:
 def run(options: Options) -> None:
     from obdsd.cli.report import write_at_the_end
     from obdsd.presets import RECOMMENDED, recommended
-    from obdsd.training import RunRecord, train
-    from obdsd.training.loop import run_path
+    from obdsd.training.build import check_sources
+    from obdsd.training.run_folder import RunFolder, RunRecord, run_path
 
     folder = run_path(options)
+    if processes() == 1:
+        begun = RunFolder(folder, writes=False)
+        begun.check_free(options)
+        check_sources(options.replace(data=begun.source(options.data)))
+    from obdsd.training import train  # seconds of imports: what is wrong is told before
+
     notes = ["recommended for these data:", *(f"  {line}" for line in recommended(options))] if options.preset == RECOMMENDED else []
     try:
         record = train(options, notes=notes)

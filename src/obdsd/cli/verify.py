@@ -39,12 +39,15 @@ def run(options: Options) -> None:
 
 def _checks(options: Options) -> Iterator[tuple[str, Check]]:
     """Everything that is looked at, with the name of the run where there are several."""
+    from obdsd.training.run_folder import check_finished
+
+    folder = Path(options.folder).expanduser()
+    check_finished([folder])
     from obdsd.experiments.comparison import read_comparison
     from obdsd.experiments.tables import verify_tables
     from obdsd.terminal import stages
     from obdsd.training.verifying import verify_run
 
-    folder = Path(options.folder).expanduser()
     names = {"": folder}
     if (folder / "comparison.json").exists():
         runs, comparison = read_comparison(folder)

@@ -18,7 +18,10 @@ with explain_missing():
     from obdsd.data.collection import Collection, Photos, collect, training_defaults
     from obdsd.data.part import Part
 
-__all__ = ["Collection", "Part", "Photos", "absolute_source", "collect", "data_kind", "data_name", "open_data", "training_defaults"]
+__all__ = [
+    "Collection", "Part", "Photos", "absolute_source", "check_there", "collect", "data_kind", "data_name", "lies_on_disk", "open_data",
+    "training_defaults",
+]  # fmt: skip
 
 
 def open_data(
@@ -92,6 +95,18 @@ def absolute_source(source: str) -> str:
     """
     kind, path = _parsed(source)
     return f"{kind}:{os.path.abspath(path)}" if _has_path(kind) else source
+
+
+def lies_on_disk(source: str) -> bool:
+    """Whether the data are somewhere, and not made when they are opened."""
+    return _has_path(data_kind(source))
+
+
+def check_there(source: str) -> None:
+    """Refuse data whose path leads nowhere, in the words of their loader, before anything is loaded for them."""
+    kind, path = _parsed(source)
+    if _has_path(kind) and not path.exists():
+        open_data(source)
 
 
 def _parsed(source: str) -> tuple[str, Path]:

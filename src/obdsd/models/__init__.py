@@ -1,9 +1,22 @@
-"""Embedders: backbone → pooling → head → unit rows, with the preprocessing that the weights expect."""
+"""Embedders: backbone → pooling → head → unit rows, with the preprocessing that the weights expect. Names load on first use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from obdsd.errors import explain_missing
 
-with explain_missing():
-    from obdsd.models.backbones import FEATURES, TINY_CONV
+if TYPE_CHECKING:
+    from obdsd.models.backbones import TINY_CONV
     from obdsd.models.embedder import Embedder, open_model
+    from obdsd.models.places import FEATURES
 
 __all__ = ["FEATURES", "TINY_CONV", "Embedder", "open_model"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'obdsd.models' has no attribute {name!r}")
+    with explain_missing():
+        from obdsd.models import embedder
+    return getattr(embedder, name)

@@ -21,9 +21,9 @@ from obdsd.errors import InputError
 from obdsd.method.checks import refuse
 from obdsd.models import bn_inception
 from obdsd.models.bn_inception import BN_INCEPTION
+from obdsd.models.places import FEATURES
 from obdsd.preprocessing import Preprocessing
 
-FEATURES = "features"
 TINY_CONV = "tiny-conv"
 SECONDS = 5  # that the hub may take to answer
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")

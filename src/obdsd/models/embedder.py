@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import copy
-import difflib
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import timm
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from obdsd.errors import InputError
 from obdsd.method.checks import refuse, require
 from obdsd.method.pooling import Pooling, pool
 from obdsd.method.precision import in_full, without_autocast
 from obdsd.models import backbones, folder
-from obdsd.models.backbones import FEATURES, TINY_CONV
-from obdsd.models.bn_inception import BN_INCEPTION
-from obdsd.models.folder import Architecture, BatchNorm, Description, Head, find
+from obdsd.models.backbones import TINY_CONV
+from obdsd.models.folder import Architecture, BatchNorm, Description, Head
+from obdsd.models.places import FEATURES, find, located
 from obdsd.models.weights import check_shapes, fit, fit_file, fit_offline
 from obdsd.preprocessing import Preprocessing
 from obdsd.provenance import TrainedOn
@@ -105,7 +102,7 @@ class Embedder(nn.Module):
 
     def _begin_with(self, path: Path) -> None:
         """The backbone of a model of ours, with what it expects of images and what it has seen; or a file of weights."""
-        place, own = folder.find(path), self.architecture
+        place, own = find(path), self.architecture
         if place is None:
             return fit_file(self.backbone, path, backbones.classifier_of(own.backbone))
         model, tensors = folder.read(place)
@@ -225,14 +222,8 @@ def _make_head(kind: Head, features: int, hidden: int, dim: int) -> nn.Module:
 def open_model(source: str) -> Embedder:
     """A model folder, a run folder (its `model/`), or `BACKBONE:WEIGHTS` (`tf_efficientnet_lite0:offline`, `resnet50:imagenet`,
     `resnet50:weights.pth`), whose pooled features are taken as they are; in eval mode."""
-    folder = Path(source).expanduser()
-    if place := find(folder):
+    place = located(source)
+    if place is not None:
         return Embedder.load(place)
     backbone, _, weights = source.partition(":")
-    if weights and backbone != FEATURES and not folder.exists():
-        return Embedder(backbone, head="none", pretrained=str(Path(weights).expanduser())).eval()
-    what = "holds no model.json" if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
-    rule = f"model={source!r} {what}; it must be a model folder, a run folder, or BACKBONE:WEIGHTS"
-    close = difflib.get_close_matches(backbone, [TINY_CONV, BN_INCEPTION, *timm.list_models()], n=1)
-    weights = "none" if close == [TINY_CONV] else "imagenet"
-    raise InputError(f"{rule}, {f'did you mean {close[0]}:{weights}?' if close else 'such as resnet50:imagenet'}")
+    return Embedder(backbone, head="none", pretrained=str(Path(weights).expanduser())).eval()

@@ -17,7 +17,7 @@ from obdsd.errors import InputError
 from obdsd.files import check_format, replacing, write_json
 from obdsd.method.checks import refuse, require
 from obdsd.method.pooling import Pooling
-from obdsd.models.backbones import FEATURES
+from obdsd.models.places import FEATURES, find
 from obdsd.models.weights import read_tensors
 from obdsd.preprocessing import LARGEST_IMAGE, Preprocessing, check_choice, check_length
 from obdsd.provenance import TrainedOn
@@ -84,10 +84,10 @@ def write(folder: Path, model: Description, tensors: Mapping[str, Tensor]) -> No
     write_json(folder / "model.json", record)
 
 
-def find(path: Path) -> Path | None:
-    """The model folder that a path means: that folder, a run's, or the one that a model.safetensors lies in; None if there is none."""
-    places = [path.parent] if path.name == "model.safetensors" else [path, path / "model"]
-    return next((place for place in places if (place / "model.json").is_file()), None)
+def check_pretrained(pretrained: str | None) -> None:
+    """Refuse weights that are no word, no model folder and no file that can be read, before anything is built for them."""
+    if pretrained not in (None, "none", "imagenet", "offline") and find(Path(pretrained).expanduser()) is None:
+        read_tensors(Path(pretrained).expanduser())
 
 
 def read(folder: Path) -> tuple[Description, dict[str, Tensor]]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pytorch_metric_learning import distances, losses, reducers
-
 from obdsd.method.checks import require
-from obdsd.objectives.objective import Objective
+from obdsd.objectives.objective import Objective, library
 from obdsd.objectives.samplers import Sampling, TripletSampler
 
 
@@ -19,6 +17,7 @@ def margin(num_classes: int, beta: float = 1.2, sampling: Sampling = "distance",
         seed: Seed of the sampling.
     """
     require(num_classes >= 1, "num_classes", num_classes, "must be 1 or more", "pass the number of training classes")
+    distances, losses, reducers = map(library, ("distances", "losses", "reducers"))
     euclidean, active = distances.LpDistance(normalize_embeddings=False), reducers.AvgNonZeroReducer()
     loss = losses.MarginLoss(margin=0.2, beta=beta, learn_beta=True, num_classes=num_classes, distance=euclidean, reducer=active)
     own = {"lr": 5e-4, "weight_decay": 0.0}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pytorch_metric_learning import distances, losses
-
 from obdsd.method.checks import check_temperature
-from obdsd.objectives.objective import Objective
+from obdsd.objectives.objective import Objective, library
 
 
 def nt_xent(temperature: float = 0.1) -> Objective:
@@ -20,4 +18,5 @@ def nt_xent(temperature: float = 0.1) -> Objective:
     tensor(0.5514)
     """
     check_temperature(temperature)
+    distances, losses = map(library, ("distances", "losses"))
     return Objective(losses.NTXentLoss(temperature, distance=distances.DotProductSimilarity(normalize_embeddings=False)), unit_rows=True)

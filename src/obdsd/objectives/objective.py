@@ -9,14 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from obdsd.errors import explain_missing
 from obdsd.method.checks import check_rows, check_unit_length, refuse, require, whole
 from obdsd.method.precision import in_full, without_autocast
+
+
+def library(module: str) -> Any:
+    """A module of pytorch-metric-learning, imported where a loss is built: that takes a second, and a mistake is told without it."""
+    with explain_missing():
+        return import_module(f"pytorch_metric_learning.{module}")
 
 
 class Objective(nn.Module):

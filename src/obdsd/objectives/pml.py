@@ -6,11 +6,10 @@ import inspect
 from typing import Any
 
 import torch
-from pytorch_metric_learning import losses, miners
 from torch import nn
 
 from obdsd.errors import InputError
-from obdsd.objectives.objective import Objective, one_a_class
+from obdsd.objectives.objective import Objective, library, one_a_class
 from obdsd.objectives.soft_triple import several_a_class
 from obdsd.parts import suggestion
 from obdsd.spec import Spec
@@ -35,6 +34,7 @@ def from_pml(loss: nn.Module, miner: nn.Module | None = None, lr: float | None =
     >>> from pytorch_metric_learning import losses
     >>> objective = from_pml(losses.NTXentLoss(temperature=0.1))
     """
+    losses = library("losses")
     for field, part in (("loss", loss), ("miner", miner)):
         if isinstance(part, type):
             raise InputError(f"{field}={part.__name__} is a class; make one of it, {part.__name__}()")
@@ -54,8 +54,8 @@ def pml(name: Spec, miner: Spec | None = None, *, num_classes: int, dim: int, se
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        loss = _made(losses, Spec.parse(name), {"num_classes": num_classes, "embedding_size": dim})
-        return from_pml(loss, None if miner is None else _made(miners, Spec.parse(miner), {}))
+        loss = _made(library("losses"), Spec.parse(name), {"num_classes": num_classes, "embedding_size": dim})
+        return from_pml(loss, None if miner is None else _made(library("miners"), Spec.parse(miner), {}))
 
 
 def _made(library: Any, spec: Spec, sizes: dict[str, int]) -> nn.Module:

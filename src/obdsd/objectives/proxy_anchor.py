@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pytorch_metric_learning import losses
 from torch import nn
 
-from obdsd.objectives.objective import Objective, check_sizes, one_a_class, seeded
+from obdsd.objectives.objective import Objective, check_sizes, library, one_a_class, seeded
 
 
 def proxy_anchor(num_classes: int, dim: int, seed: int = 0) -> Objective:
@@ -20,5 +19,5 @@ def proxy_anchor(num_classes: int, dim: int, seed: int = 0) -> Objective:
     """
     check_sizes(num_classes, dim)
     initialise = seeded(nn.init.kaiming_normal_, seed, mode="fan_out")
-    loss = losses.ProxyAnchorLoss(num_classes, dim, margin=0.1, alpha=32, weight_init_func=initialise)
+    loss = library("losses").ProxyAnchorLoss(num_classes, dim, margin=0.1, alpha=32, weight_init_func=initialise)
     return Objective(loss, unit_rows=True, num_classes=num_classes, dim=dim, optimiser={"lr": 1e-2}, proxies=one_a_class)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pytorch_metric_learning import losses
 from torch import nn
 
-from obdsd.objectives.objective import Objective, check_sizes, one_a_class, seeded
+from obdsd.objectives.objective import Objective, check_sizes, library, one_a_class, seeded
 
 
 def proxy_nca(num_classes: int, dim: int, seed: int = 0) -> Objective:
@@ -20,6 +19,6 @@ def proxy_nca(num_classes: int, dim: int, seed: int = 0) -> Objective:
         seed: Seed of the proxies.
     """
     check_sizes(num_classes, dim)
-    loss = losses.ProxyNCALoss(num_classes, dim, softmax_scale=9, weight_init_func=seeded(nn.init.normal_, seed, std=1 / 8))
+    loss = library("losses").ProxyNCALoss(num_classes, dim, softmax_scale=9, weight_init_func=seeded(nn.init.normal_, seed, std=1 / 8))
     optimiser = {"lr": 4e2, "eps": 1.0, "weight_decay": 0.0}
     return Objective(loss, unit_rows=True, num_classes=num_classes, dim=dim, optimiser=optimiser, proxies=one_a_class)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float
-from pytorch_metric_learning import losses
 from torch import Tensor, nn
 
-from obdsd.objectives.objective import Objective, check_sizes, seeded
+from obdsd.objectives.objective import Objective, check_sizes, library, seeded
 
 
 def soft_triple(num_classes: int, dim: int, seed: int = 0) -> Objective:
@@ -25,15 +25,15 @@ def soft_triple(num_classes: int, dim: int, seed: int = 0) -> Objective:
     check_sizes(num_classes, dim)
     initialise = seeded(nn.init.kaiming_uniform_, seed, a=math.sqrt(5))
     spread = {"weight_regularizer": _Spread(centres=10), "weight_reg_weight": 0.2}
-    loss = losses.SoftTripleLoss(
+    loss = library("losses").SoftTripleLoss(
         num_classes, dim, centers_per_class=10, la=20, gamma=0.1, margin=0.01, weight_init_func=initialise, **spread
     )
     optimiser = {"lr": 1e-2, "eps": 1e-2}
     return Objective(loss, unit_rows=True, num_classes=num_classes, dim=dim, optimiser=optimiser, proxies=several_a_class)
 
 
-def several_a_class(loss: losses.SoftTripleLoss) -> Float[Tensor, "c k d"]:
-    """The centres of each class."""
+def several_a_class(loss: Any) -> Float[Tensor, "c k d"]:
+    """The centres of each class of a SoftTriple loss."""
     return loss.fc.T.unflatten(0, (loss.num_classes, loss.centers_per_class))
 
 

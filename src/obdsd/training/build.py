@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,16 +13,19 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from obdsd.catalogue import LOSSES, SYSTEMS, TARGETS, TEACHERS
-from obdsd.data import Collection, Part, open_data
+from obdsd.data import Collection, Part, lies_on_disk, open_data
 from obdsd.data.check import check_scorable, check_trainable, check_unseen, scored_parts
 from obdsd.data.noise import flip_labels
 from obdsd.data.unusable import Progress, check_readable
 from obdsd.errors import InputError
 from obdsd.method.distillation import SelfDistillation
-from obdsd.models import FEATURES, Embedder, open_model
+from obdsd.models.folder import check_pretrained
 from obdsd.objectives import System
 from obdsd.options import ARCHITECTURE, USUAL_BATCH, TrainOptions, opening
 from obdsd.provenance import TrainedOn, short_digest
+
+if TYPE_CHECKING:  # it takes seconds to import, and data that cannot be opened are told without it
+    from obdsd.models import Embedder
 
 
 def collection_of(options: TrainOptions, progress: Progress = lambda stage, done, total: None) -> Collection:
@@ -77,6 +80,18 @@ def check_images(options: TrainOptions, collection: Collection, progress: Progre
         check_readable(replace(collection, parts=used), progress)
 
 
+def check_sources(options: TrainOptions) -> None:
+    """Refuse data and files of weights that cannot be opened, and a backbone that there is not, before anything is built."""
+    if lies_on_disk(options.data):
+        collection_of(options.replace(skip_unreadable=False))  # whether images can be read is looked at later, once
+    if options.init is not None:
+        return
+    check_pretrained(options.pretrained)
+    from obdsd.models.backbones import preprocessing_of  # last: only timm knows its names, and takes seconds to import
+
+    preprocessing_of(options.backbone)
+
+
 def provenance_of(options: TrainOptions, collection: Collection, data: Mapping[str, Any], before: TrainedOn | None) -> TrainedOn:
     """What the trained model is told to remember; `data` is the data record, `before` what it had seen already."""
     parts = {name: part for name, part in collection.parts.items() if name in ("train", "val")}
@@ -101,6 +116,8 @@ def training_part(options: TrainOptions, collection: Collection) -> Part:
 
 def model_of(options: TrainOptions, collection: Collection) -> Embedder:
     """The model that a training begins with."""
+    from obdsd.models import FEATURES, Embedder
+
     rows = collection.kind == "embeddings"
     if options.init is not None:
         return _begun_with(options, collection)
@@ -118,11 +135,13 @@ def model_of(options: TrainOptions, collection: Collection) -> Embedder:
 def of_head(options: TrainOptions) -> TrainOptions:
     """The options of the same training on the features themselves, if it is one on frozen features."""
     images = {"pretrained": None, "init": None, "pooling": "avg", "size": None, "batchnorm": None}
-    return options.replace(frozen=False, backbone=FEATURES, **images) if options.frozen else options
+    return options.replace(frozen=False, backbone="features", **images) if options.frozen else options
 
 
 def _begun_with(options: TrainOptions, collection: Collection) -> Embedder:
     """The model of another run, or of a model folder."""
+    from obdsd.models import open_model
+
     model = open_model(str(options.init))
     wanted = "images" if model.preprocessing is not None else "embeddings"
     if collection.kind != wanted:
@@ -163,6 +182,8 @@ def check_seen(options: TrainOptions, collection: Collection, system: System, be
     of others."""
     if options.score == "none":
         return []
+    from obdsd.models import Embedder
+
     chosen = scored_parts(options.data, collection.parts, "val" if options.score == "validation" else "test")
     teachers = [module for module in system.modules() if isinstance(module, Embedder) and module is not system.model]
     remarks = [remark for teacher in teachers for remark in check_unseen(str(options.teacher), teacher.trained_on, chosen)]
@@ -174,8 +195,8 @@ def never_taught(options: TrainOptions, system: System) -> list[str]:
     if not options.distils or system.current_weight((options.epochs - 1) / options.epochs) > 0:
         return []
     if options.weight > 0:
-        return ["the distillation never acts: its weight is 0 in the first epoch, the only one; add epochs, or use ramp=constant"]
-    return [f"the distillation never acts: weight={options.weight:g}; this is the plain loss"]
+        return ["the distillation never acts: its weight is 0 in the first epoch, the only one; more epochs or a constant ramp let it act"]
+    return ["the distillation never acts: its weight is 0; this is the plain loss"]
 
 
 def optimizer_of(options: TrainOptions, system: System) -> torch.optim.Optimizer:

@@ -7,20 +7,21 @@ import io
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from obdsd.errors import InputError
 from obdsd.files import check_format, replacing
-from obdsd.models.weights import named_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT = 1
 _CHECKSUM = 32  # bytes at the file's end; torch.load and unzip do not mind them
 
 
 def write_state(path: Path, state: dict[str, Any]) -> None:
+    import torch
+
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **state}, buffer)
     with replacing(path) as file:
@@ -30,6 +31,8 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
 
 def read_state(path: Path) -> dict[str, Any]:
     """A checkpoint; nothing in it is executed."""
+    import torch
+
     try:
         content = memoryview(path.read_bytes())
         if content[-_CHECKSUM:] != _checksum(content[:-_CHECKSUM]):
@@ -62,6 +65,8 @@ class Checkpoints:
 
     def read_best(self, epoch: int) -> dict[str, Tensor]:
         """The model of the best epoch, which must be this one: a run may have been stopped between the two files."""
+        from obdsd.models.weights import named_tensors
+
         state = read_state(self.best)
         if state.get("epoch") != epoch:
             own = state.get("epoch")

@@ -28,7 +28,7 @@ from obdsd.terminal import Tell, TrainingDisplay, Watch, stages, training_displa
 from obdsd.training import build
 from obdsd.training.loggers import check_logger, flat, logger_of
 from obdsd.training.ranks import Ranks, engine
-from obdsd.training.run_folder import RunFolder, RunRecord, as_begun, data_record
+from obdsd.training.run_folder import RunFolder, RunRecord, as_begun, data_record, run_path
 from obdsd.training.trainer import Diverged, Place, Trainer
 
 SYSTEM = ("loss", "teacher", "targets", "system", "weight", "temperature", "ramp")
@@ -332,11 +332,3 @@ def _train_first(options: TrainOptions, path: Path, trainer: Trainer, show: bool
         record = train(options.replace(**plain, out=str(first), resume=ranks.once((first / "config.yaml").exists)), show=show)
     trainer.place.seconds = record.seconds
     return ranks.once(record.model)
-
-
-def run_path(options: TrainOptions) -> Path:
-    """Where the run's folder is: `out`, or a name made of data, preset and seed."""
-    if options.out is not None:
-        return Path(options.out).expanduser()
-    name, _, path = options.data.partition(":")
-    return Path("runs") / f"{Path(path).stem or Path(name).stem}-{options.preset}-{options.seed}"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -21,12 +21,14 @@ from numpy.typing import NDArray
 from obdsd.convert import fits
 from obdsd.data import Collection, absolute_source
 from obdsd.errors import FinishedError, InputError
-from obdsd.evaluation.scores import PerClass
 from obdsd.files import append_line, check_format, read_lines, read_mapping, replacing, to_yaml, write_json
-from obdsd.models import Embedder
 from obdsd.options import ARCHITECTURE, TrainOptions, hints_of
 from obdsd.processes import versions
 from obdsd.training.checkpoints import Checkpoints
+
+if TYPE_CHECKING:  # what takes seconds to import is not needed to tell what is wrong with a folder
+    from obdsd.evaluation.scores import PerClass
+    from obdsd.models import Embedder
 
 FORMAT = 5  # 4 knew image files by their sizes alone
 FITTED = ("batch_size",)  # options that, left out, fit the data
@@ -37,6 +39,14 @@ TRAIN_OR_COMPARE = "give the folder of a finished obdsd train or obdsd compare"
 def data_record(collection: Collection) -> dict[str, Any]:
     """What tells these data from others."""
     return {name: {"items": len(part), "fingerprint": part.fingerprint()} for name, part in collection.parts.items()}
+
+
+def run_path(options: TrainOptions) -> Path:
+    """Where the run's folder is: `out`, or a name made of data, preset and seed."""
+    if options.out is not None:
+        return Path(options.out).expanduser()
+    name, _, path = options.data.partition(":")
+    return Path("runs") / f"{Path(path).stem or Path(name).stem}-{options.preset}-{options.seed}"
 
 
 def model_digest(folder: Path) -> str:
@@ -105,6 +115,8 @@ class RunRecord:
 
     def model(self) -> Embedder:
         """The trained model, which must be that of this run."""
+        from obdsd.models import Embedder
+
         model, data = Embedder.load(self.folder / "model"), {name: part["fingerprint"] for name, part in self.data.items()}
         if model.trained_on is not None and model.trained_on.parts != data:
             raise InputError(f"{self.folder / 'model'}: was trained on other data than the run that it lies in; restore it")
@@ -132,6 +144,13 @@ def as_begun(options: TrainOptions, begun: TrainOptions | None) -> TrainOptions:
     if begun.score == "none" and options.test_fraction == 0:
         kept["score"] = "none"
     return options.replace(**kept)
+
+
+def check_finished(folders: Sequence[Path]) -> None:
+    """Refuse folders that hold no finished run or comparison, all of them in one line."""
+    runs = [RunFolder(folder, writes=False) for folder in folders if not (folder / "comparison.json").exists()]
+    if faults := [f"{run.path}: {run.unfinished()}" for run in runs if not run.result_file.exists()]:
+        raise InputError("; ".join(faults))
 
 
 class RunFolder:
@@ -172,7 +191,11 @@ class RunFolder:
         except OSError as failure:
             raise InputError(f"out={self.path}: cannot be written ({failure.strerror}); choose another place") from failure
         self.is_new = not self.begun
-        if not self.is_new and not options.resume:
+        self.check_free(options)
+
+    def check_free(self, options: TrainOptions) -> None:
+        """Refuse to begin a run where one is, unless it is to go on."""
+        if self.begun and not options.resume:
             raise InputError(f"out={self.path} holds a run already; add --resume to go on with it, or choose another folder")
 
     def source(self, data: str) -> str:
