@@ -5,6 +5,7 @@ Bars and lines come from threads of their own, so that they go on where a librar
 
 from __future__ import annotations
 
+import _thread
 import math
 import threading
 import time
@@ -70,17 +71,16 @@ class Lines:
     def __init__(self, say: Callable[[str], object], seconds: float, now: Callable[[], str | None]) -> None:
         self._say, self._seconds, self._now, self._last = say, seconds, now, time.monotonic()
         self._lock, self._over = threading.Lock(), threading.Event()
-        self._thread = threading.Thread(target=self._go_on, daemon=True)
 
     def __enter__(self) -> Lines:
         if self._seconds < math.inf:
-            self._thread.start()
+            with suppress(RuntimeError):  # too little memory for a thread: then there are no lines
+                _thread.start_new_thread(self._go_on, ())  # threading.Thread waits without end for one that fails at its beginning
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._over.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        with self._lock:  # what is being said is said to its end, and nothing after it
+            self._over.set()
 
     def say(self, text: str) -> None:
         with self._lock:
@@ -90,8 +90,10 @@ class Lines:
     def _go_on(self) -> None:
         while not self._over.wait(self._seconds / 10):
             if time.monotonic() - self._last >= self._seconds and (line := self._now()):
-                with suppress(OSError):  # nobody reads on: the command itself will find out
-                    self.say(line)
+                with self._lock, suppress(OSError):  # nobody reads on: the command itself will find out
+                    if not self._over.is_set():
+                        self._last = time.monotonic()
+                        self._say(line)
 
 
 class _Last(TextColumn):

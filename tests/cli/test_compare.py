@@ -54,7 +54,7 @@ def test_a_comparison_by_one_command(rows, tmp_path, capsys):
         ("x: {preset: ms+psd, weight: heavy}", "row x: --weight heavy must be a number"),
         ("x: {preset: ms+psd, loss: margin(bta=1)}", "row x: --loss margin(bta=1): margin has no setting 'bta'; did you mean beta?"),
         ("x: {preset: ms+psd, omega: 0.9}\ny: {preset: ms}", "row x: --omega 0.9 does nothing with --targets pairwise; it is a setting of"),
-        ("x: {preset: ms, weight: 3}\ny: {preset: ms+psd}", "row x: --weight 3.0 does nothing with --teacher none; leave it out or"),
+        ("x: {preset: ms, weight: 3}\ny: {preset: ms+psd}", "row x: --weight 3.0 does nothing with --teacher none; leave it out, or"),
         ("x: {preset: ms+obd-sd, omega: 1.5}", "row x: --targets batch-diffusion(omega=1.5): --omega 1.5 must lie in [0, 1); try 0.3"),
         ("x: {preset: ms, seed: 3}", "row x: seed is the same for all rows; leave it out there"),
         ("a/b: {preset: ms}", "row='a/b' names a folder; begin with a letter or digit, and use letters, digits and . + - _"),

@@ -112,7 +112,7 @@ def test_what_has_no_labels_is_embedded(obdsd, refused, tmp_path):
 def test_one_class_and_no_training_part_are_embedded_and_what_can_be_scored_is(obdsd, refused, tmp_path):
     x = np.random.default_rng(1).normal(size=(12, 6)).astype(np.float32)
     cases = {
-        "one class": ({"y": ["a"] * 12}, "part=test is not there"),
+        "one class": ({"y": ["a"] * 12}, "--part test is not there"),
         "two classes": ({"y": ["a", "b"] * 6}, "there is one class only"),
         "no training part": ({"y": ["a", "b"] * 6, "split": ["test"] * 12}, ""),
         "query and gallery": ({"y": ["a", "b"] * 6, "split": ["query"] * 4 + ["gallery"] * 8}, ""),

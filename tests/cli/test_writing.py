@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from obdsd import cli
+from obdsd.models import Embedder
 from tests.faulty import full_disk, killed_at, killed_writing, little_memory
 from tests.made_up import write_rows
 from tests.training.starting import run_command
@@ -45,6 +46,7 @@ def place(tmp_path_factory):
     def make(name):
         (folder / name).mkdir()
         write_rows(folder / name / "rows.npz", 120, 2, 12)
+        Embedder("features", features=128, dim=4).save(folder / name / "head")
         if name != "first":
             (folder / name / "run").symlink_to(folder / "first" / "run")
         return folder / name

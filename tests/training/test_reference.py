@@ -15,7 +15,7 @@ from obdsd.training import Trainer, build, train
 def kept(tmp_path, monkeypatch):
     """The files of an empty cache."""
     monkeypatch.setenv("OBDSD_CACHE", str(tmp_path / "kept"))
-    return lambda: sorted((tmp_path / "kept").rglob("*.npz"))
+    return lambda: sorted((tmp_path / "kept" / "computed").glob("*.npz"))
 
 
 def reference_of(chosen):

@@ -33,7 +33,7 @@ BAD = [
     ({"supervision": "none"}, "supervision=none needs two views of an image, and rows of an embeddings file have one; give images"),
     ({"system": "s2sd(widths=[8])"}, r"system=s2sd\(widths=\[8\]\), .*: teaches with heads of its own; use teacher=none beside it"),
     ({"system": "s2sd(widths=[])", "teacher": "none"}, r"system=s2sd\(.*heads=\[\] must be widths of 1 or more; try \(512, .*"),
-    ({"targets": "global-diffusion(omega=0.3, neighbours=0)"}, "neighbours=0 must be a whole number, 1 or more; try 50"),
+    ({"targets": "global-diffusion(omega=0.3, neighbours=0)"}, "neighbours=0 must be 1 or more; try 50"),
     ({"targets": "global-diffusion(omega=0.3, neighbours=500)"}, "neighbours=500 must be less than the 72 items that train; ask for fewer"),
     ({"targets": "global-diffusion(omega=0.3, neighbours=5)", "teacher": "memory"}, "has no model that could embed the whole training set"),
     ({"targets": "proxy-diffusion(omega=0.3)"}, "has no proxies to walk over; use proxy-anchor, proxy-nca or soft-triple"),

@@ -31,8 +31,6 @@ def run(options: Options) -> None:
 
     out = Path(options.out).expanduser()
     check_place(out / "model.json")
-    if (out / "model.json").exists():
-        raise InputError(f"out={out} holds a model already; choose another folder")
     head = open_model(options.head)
     model = open_model(options.backbone).joined(head)
     if model.trained_on is not None:

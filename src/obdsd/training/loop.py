@@ -277,10 +277,10 @@ def _prepared(
         return collection, data_record(collection)
 
     def before_long_work() -> None:
-        if notes:
-            print(*notes, sep="\n", file=sys.stderr, flush=True)
         if folder.is_new:  # the first process alone knows; a run that goes on has the images that it began with
             build.check_images(options, collection, tell)
+        if notes:
+            print(*notes, sep="\n", file=sys.stderr, flush=True)
 
     tell("reading the data", 0, 1)
     collection, data = ranks.attempt(open_data)
