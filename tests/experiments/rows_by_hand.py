@@ -62,7 +62,7 @@ CONSTANT = ("psd-constant", "bar", "s2sd")  # rows whose weight does not grow wi
 
 FOUR_HEADS = "heads of 512, 1024, 1536, 2048"
 BUILT = {
-    MS: "_MultiSimilarity with MultiSimilarityMiner",
+    MS: "MultiSimilarityLoss with MultiSimilarityMiner",
     "margin": "MarginLoss with distance",
     "r-margin": "MarginLoss with regularised",
     **{f"margin(sampling={drawn})": f"MarginLoss with {drawn}" for drawn in ("random", "semihard", "softhard")},
