@@ -18,7 +18,7 @@ WITHOUT_TORCH = {
     "train folder:nope": "nope: no such folder",
     "train nope.npz": "nope.npz: no such file",
     "train manifest:nope.csv": "nope.csv: no such file",
-    "train photos": "DATA 'photos' must be NAME:PATH, glyphs, or an embeddings file (.npz, .npy, .parquet, .pt, .safetensors); did you mean folder:photos?",
+    "train photos": "DATA 'photos' must be NAME:PATH, glyphs, or an embeddings file (.npz, .npy",
     "train rows.npz --preset ms+obdsd": "--preset 'ms+obdsd' is not known",
     "train rows.npz --loss marign": "--loss marign is not known",
     "train rows.npz --wieght 3": "--wieght is no option of obdsd train; did you mean --weight?",
