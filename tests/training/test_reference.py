@@ -13,9 +13,12 @@ from obdsd.training import Trainer, build, train
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """The files of an empty cache."""
+    """The files of an empty cache, where no other test has registered parts from outside."""
     monkeypatch.setenv("OBDSD_CACHE", str(tmp_path / "kept"))
-    return lambda: sorted((tmp_path / "kept" / "computed").glob("*.npz"))
+    others = {*obdsd.catalogue.OUTSIDE}
+    obdsd.catalogue.OUTSIDE.clear()
+    yield lambda: sorted((tmp_path / "kept" / "computed").glob("*.npz"))
+    obdsd.catalogue.OUTSIDE.update(others)
 
 
 def reference_of(chosen):
