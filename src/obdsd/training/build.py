@@ -61,9 +61,9 @@ def fitted(options: TrainOptions, collection: Collection, processes: int = 1) ->
         changes["score"] = "none"
         remarks.append("test_fraction=0: all classes are trained on, and nothing is scored")
     if options.batch_size is None:
-        k, part = options.per_class, training_part(options, collection)
+        k, part = max(1, options.per_class), training_part(options, collection)  # fewer than 2 are refused where batches are made
         classes = len(part) if options.supervision == "none" else int((np.bincount(part.labels) > 1).sum())
-        fit = min(USUAL_BATCH // k, classes, len(part) // (1 if options.supervision == "none" else k)) if k > 0 else 0
+        fit = min(USUAL_BATCH // k, classes, len(part) // (1 if options.supervision == "none" else k))
         while fit > 2 and fit * k % processes:
             fit -= 1
         changes["batch_size"] = max(fit, 2) * k
