@@ -38,6 +38,9 @@ WITHOUT_TORCH = {
     "embed nope rows.npz --out x.txt": "--out 'x.txt' must end in .parquet or .npz",
     "data check folder:nope": "nope: no such folder",
     "presets mss": "PRESET 'mss' is not known",
+    "train folder:photos --backbone resnet5": "--backbone 'resnet5' is not known to timm; try resnet50",
+    "compare folder:photos --backbone resnet5.in1k": "--backbone 'resnet5.in1k' is not known to timm; try",
+    "embed resnet5:imagenet folder:photos --out x.npz": "backbone='resnet5' is not known to timm; try resnet50",
 }
 WITH_TORCH = {  # the settings of parts are needed, or their effect on a name
     "train rows.npz --zzz 3": "--zzz is no option of obdsd train",
@@ -48,9 +51,8 @@ WITH_TORCH = {  # the settings of parts are needed, or their effect on a name
     "train folder:photos --pretrained bad.pt": "bad.pt: cannot be read as weights without executing code",
     "train folder:photos --pretrained rows.npz": "rows.npz: weights must be a .safetensors, .pth or .pt file",
 }
-WITH_TIMM = {  # which alone knows the names of its backbones
-    "train folder:photos --backbone resnet5": "--backbone 'resnet5' is not known to timm; try resnet50",
-    "embed resnet5:imagenet folder:photos --out x.npz": "backbone='resnet5' is not known to timm; try resnet50",
+WITH_TIMM = {  # which alone knows the tags of its weights
+    "embed resnet50.nope:imagenet folder:photos --out x.npz": "backbone='resnet50.nope' names weights that timm does not know; there are",
 }
 
 

@@ -55,9 +55,12 @@ class Options:
 def look(given: dict[str, Any]) -> None:
     """What is seen to be wrong before anything is imported for it. A comparison that goes on knows where its data are."""
     from obdsd.data import check_there
+    from obdsd.models.places import check_backbone
 
     if not Path(given.get("out", Options.out)).exists():
         check_there(str(given["data"]))
+        if "backbone" in given:
+            check_backbone(str(given["backbone"]))
 
 
 def make(given: dict[str, Any]) -> Options:

@@ -28,9 +28,12 @@ configuration = Options.kept
 def look(given: dict[str, Any]) -> None:
     """What is seen to be wrong before anything is imported for it. A run that goes on knows where its data are."""
     from obdsd.data import check_there
+    from obdsd.models.places import check_backbone
 
     if not given.get("resume") and processes() == 1:  # several must agree on what is wrong
         check_there(str(given["data"]))
+        if "backbone" in given:
+            check_backbone(str(given["backbone"]))
 
 
 def make(given: dict[str, object]) -> Options:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from obdsd.errors import explain_missing
 
 if TYPE_CHECKING:
-    from obdsd.models.backbones import TINY_CONV
     from obdsd.models.embedder import Embedder, open_model
-    from obdsd.models.places import FEATURES
+    from obdsd.models.places import FEATURES, TINY_CONV
 
 __all__ = ["FEATURES", "TINY_CONV", "Embedder", "open_model"]
 

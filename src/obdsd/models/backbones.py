@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import ssl
 import urllib.error
 import urllib.request
@@ -20,11 +19,9 @@ from torch import Tensor, nn
 from obdsd.errors import InputError
 from obdsd.method.checks import refuse
 from obdsd.models import bn_inception
-from obdsd.models.bn_inception import BN_INCEPTION
-from obdsd.models.places import FEATURES
+from obdsd.models.places import BN_INCEPTION, FEATURES, TINY_CONV, refuse_backbone
 from obdsd.preprocessing import Preprocessing
 
-TINY_CONV = "tiny-conv"
 SECONDS = 5  # that the hub may take to answer
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 WITHOUT_NETWORK = "go online, pass a file by pretrained=FILE, or use backbone=tf_efficientnet_lite0 with pretrained=offline"
@@ -52,8 +49,7 @@ class TinyConv(nn.Module):
 def published(name: str) -> PretrainedCfg:
     """What timm knows of a backbone's published weights (size, mean, …); a name that it does not know is refused."""
     if not timm.is_model(name):
-        near = difflib.get_close_matches(name, [FEATURES, TINY_CONV, BN_INCEPTION, *timm.list_models()])
-        refuse("backbone", repr(name), "is not known to timm", f"try {' or '.join(near)}" if near else "timm.list_models() lists what is")
+        refuse_backbone(name, timm.list_models())
     try:
         return timm.get_pretrained_cfg(name) or PretrainedCfg()
     except RuntimeError:  # a known architecture, an unknown tag

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from obdsd.method.checks import require
+from obdsd.models.places import BN_INCEPTION
 from obdsd.models.weights import fetch, fit_file
 from obdsd.preprocessing import Preprocessing
 
-BN_INCEPTION = "bn-inception"
 # Converted from Caffe: blue first, pixels in 0..255, no scaling. With the usual RGB normalisation its retrieval is near chance.
 PREPROCESSING = Preprocessing(size=224, resize=256, mean=(104.0, 117.0, 128.0), std=(1.0, 1.0, 1.0), channels="bgr", range=255.0)
 CLASSIFIER = ("last_linear", "fc")  # the latter in older files

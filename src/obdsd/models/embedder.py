@@ -15,9 +15,8 @@ from obdsd.method.checks import refuse, require
 from obdsd.method.pooling import Pooling, pool
 from obdsd.method.precision import in_full, without_autocast
 from obdsd.models import backbones, folder
-from obdsd.models.backbones import TINY_CONV
 from obdsd.models.folder import Architecture, BatchNorm, Description, Head
-from obdsd.models.places import FEATURES, find, located
+from obdsd.models.places import FEATURES, TINY_CONV, find, located
 from obdsd.models.weights import check_shapes, fit, fit_file, fit_offline
 from obdsd.preprocessing import Preprocessing
 from obdsd.provenance import TrainedOn
