@@ -26,6 +26,7 @@ from tests.training.starting import children_of
 from tests.training.two_processes import one_step
 
 HERE = Path(__file__).parent
+FROZEN = {"backbone": "tiny-conv", "pretrained": "none", "frozen": True, "batch_size": 8, "head": "linear", "workers": 0, "report": False}
 SMALL = {"batch_size": 16, "dim": 6, "lr": 1e-3, "device": "cpu", "weight": 20.0, "reference": False}
 TWO = {**SMALL, "epochs": 2, "evaluate_every": 0}
 STOPS = (0, 6, 14)  # never, or inside a generation of 8 steps
@@ -88,16 +89,17 @@ def apart(folder, features):
 
 
 @pytest.fixture(scope="module")
-def started(features, tmp_path_factory):
+def started(features, pictures, tmp_path_factory):
     """One start of two processes for all that ends well: the plan, the folder, and what was printed."""
     folder = tmp_path_factory.mktemp("two")
     odd = write_rows(folder / "odd.npz", 30, 7, 20)  # shared unevenly: every row must come back to its place
     projected = {"head": "linear", "head_init": "projection", "epochs": 2, "val_fraction": 0.3, "evaluate_every": 1, "reference": True}
     whole = preset("margin+obd-sd", odd, **{**SMALL, **projected, "report": False, "out": str(folder / "both")})
     uneven = preset("ms+psd", features, **{**TWO, "batch_size": 15, "per_class": 3, "out": str(folder / "uneven")})
+    frozen = preset("ms+psd", pictures, **{**TWO, **FROZEN, "out": str(folder / "frozen")})
     plan = {
         "steps": [(name, {"data": features, **SMALL, **changes}) for name, changes in STEPS],
-        "commands": [command(folder, whole), command(folder, uneven)],
+        "commands": [command(folder, each) for each in (whole, uneven, frozen)],
         "stopped": [("ms+bar+obdp", {"data": "rows.npz", **TWO, "out": "run"}, step) for step in STOPS],
         "apart": apart(folder, features),
     }
@@ -107,7 +109,7 @@ def started(features, tmp_path_factory):
     with torchrun(HERE / "two_processes.py", folder / "plan.json") as process:
         out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
-    return plan, folder, out, err, whole
+    return plan, folder, out, err, {"both": whole, "frozen": frozen}
 
 
 @pytest.mark.parametrize("number", range(len(STEPS)), ids=[name for name, _ in STEPS])
@@ -148,20 +150,23 @@ def assert_close_runs(one, other):
     close(lines(one), lines(other))
 
 
-def test_two_processes_come_to_the_same_metrics(started, tmp_path):
-    _, folder, out, err, whole = started
-    alone = train(whole.replace(out=str(tmp_path / "alone")), show=False)
-    assert out.count("  trained:") == 2  # of two commands: the first process speaks
+@pytest.mark.parametrize("name", ["both", "frozen"])
+def test_two_processes_come_to_the_same_metrics(started, tmp_path, name):
+    """A whole training, and a head on frozen features, which both processes need."""
+    _, folder, out, err, options = started
+    alone = train(options[name].replace(out=str(tmp_path / "alone")), show=False)
+    assert out.count("  trained:") == 3  # of three commands: the first process speaks
     assert "Traceback" not in err
-    both = RunRecord.read(folder / "both")
-    assert both.reference
+    both = RunRecord.read(folder / name)
+    assert bool(both.reference) == (name == "both")
     assert (alone.processes, both.processes) == (1, 2)
     assert_close_runs(alone.folder, both.folder)
 
 
 def test_a_batch_must_be_shared_evenly(started):
     _, folder, _, err, _ = started
-    assert [[(folder / f"code-{number}-rank-{rank}").read_text() for rank in (0, 1)] for number in (0, 1)] == [["0", "0"], ["2", "2"]]
+    codes = [[(folder / f"code-{number}-rank-{rank}").read_text() for rank in (0, 1)] for number in range(3)]
+    assert codes == [["0", "0"], ["2", "2"], ["0", "0"]]
     assert err.count("obdsd: --batch-size 15 must be a multiple of the 2 processes that share it") == 1  # the first process's line
     assert not (folder / "uneven").exists()
 
