@@ -158,14 +158,14 @@ def watched(call: Callable[[], object]) -> tuple[float, float | None]:
     try:
         ctypes.CDLL(None).malloc_trim(0)  # blocks that were freed earlier and kept would hide what is taken now
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-        before = _status_kib("VmRSS")
+        before = status_kib("VmRSS")
     except (OSError, AttributeError):
         return seconds_of(call), None
     seconds = seconds_of(call)
-    return seconds, (_status_kib("VmHWM") - before) / 1024
+    return seconds, (status_kib("VmHWM") - before) / 1024
 
 
-def _status_kib(field: str) -> int:
+def status_kib(field: str) -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(field))
 

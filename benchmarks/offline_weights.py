@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -20,48 +21,64 @@ from torchvision.transforms import v2
 
 from obdsd.evaluation import evaluate
 from obdsd.models import Embedder
+from obdsd.models.weights import OFFLINE
 from obdsd.preprocessing import Preprocessing
 
 RESULT = Path(__file__).parent / "results" / "offline_weights.json"
-SIZE, BATCH = 128, 64
-RESIZES = (128, 144)  # the whole shorter side, or a closer look at its middle
+SIZES, BATCH = (128, 224), 64
+USUAL = Preprocessing()  # the mean and std that most ImageNet weights expect
+NUMBERS = ("mean", "std", "range")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.offline_weights", description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, metavar="DATA", help="CUB-200-2011, the folder with images/")
-    data = parser.parse_args().data
-    embedder = Embedder("tf_efficientnet_lite0", pretrained="offline", head="none", pooling="avg").eval()
+    files = test_half(parser.parse_args().data)
+    labels = np.array([path.parent.name for path in files])
+    versions = {package: version(package) for package in ("obdsd", "torch", "timm", "torchvision", *OFFLINE.values())}
     results = []
-    for resize in RESIZES:
-        pixels, labels = read_test_half(data, resize)
-        right = replace(embedder.preprocessing, size=SIZE, resize=resize)
-        for name, preprocessing in {"the package's": right, "the usual": Preprocessing(size=SIZE, resize=resize)}.items():
-            print(f"{name} mean and std, {SIZE} px of {resize}", flush=True)
-            score = round(100 * evaluate(embed(embedder, pixels, preprocessing), labels, ks=(1,), clusters=False)["recall@1"], 2)
-            results.append({"name": name, "recall@1": score, "images": len(labels), "preprocessing": asdict(preprocessing)})
-            print(f"  Recall@1 {score} % on {len(labels)} images", flush=True)
-    versions = {package: version(package) for package in ("obdsd", "torch", "timm", "torchvision")}
-    RESULT.write_text(json.dumps({"versions": versions, "results": results}, indent=2) + "\n")
+    for size in SIZES:
+        for backbone in OFFLINE:
+            embedder = Embedder(backbone, pretrained="offline", head="none", pooling="avg").eval()
+            right = embedder.preprocessing.at(size)  # the same margin around the centre crop as in their training
+            usual = replace(right, **{name: getattr(USUAL, name) for name in NUMBERS})
+            for name, rows in embedded(embedder, files, {"the package's": right, "the usual": usual}).items():
+                score = round(100 * evaluate(rows, labels, ks=(1,), clusters=False)["recall@1"], 2)
+                about = asdict(right if name == "the package's" else usual)
+                results.append({"backbone": backbone, "name": name, "recall@1": score, "images": len(labels), "preprocessing": about})
+                print(f"{backbone}, {size} px of {right.resize}, {name} mean and std: Recall@1 {score} %, {len(labels)} images", flush=True)
+            RESULT.write_text(json.dumps({"versions": versions, "results": results}, indent=2) + "\n")
     print(f"written to {RESULT}")
 
 
-def read_test_half(data: Path, resize: int) -> tuple[torch.Tensor, np.ndarray]:
-    """Classes 101 to 200: shorter side resized, centre crop 128, as bytes (n, 3, 128, 128)."""
+def test_half(data: Path) -> list[Path]:
+    """The images of classes 101 to 200."""
     classes = sorted(folder for folder in (data / "images").iterdir() if folder.is_dir())[100:]
-    files = [(path, label) for label, folder in enumerate(classes) for path in sorted(folder.glob("*.jpg"))]
-    crop = v2.Compose([v2.Resize(resize, v2.InterpolationMode.BILINEAR, antialias=True), v2.CenterCrop(SIZE), v2.PILToTensor()])
-    images = []
-    for path, _ in files:
-        with Image.open(path) as image:
-            images.append(crop(image.convert("RGB")))
-    return torch.stack(images), np.array([label for _, label in files])
+    return [path for folder in classes for path in sorted(folder.glob("*.jpg"))]
 
 
 @torch.inference_mode()
-def embed(embedder: Embedder, pixels: torch.Tensor, preprocessing: Preprocessing) -> np.ndarray:
-    mean, std = (torch.tensor(values)[:, None, None] for values in (preprocessing.mean, preprocessing.std))
-    return torch.cat([embedder((batch * (preprocessing.range / 255) - mean) / std) for batch in pixels.split(BATCH)]).numpy()
+def embedded(embedder: Embedder, files: list[Path], ways: dict[str, Preprocessing]) -> dict[str, np.ndarray]:
+    """Rows of the files for each way to prepare them, which differ in their numbers alone."""
+    embedder.to(memory_format=torch.channels_last)
+    rows: dict[str, list[torch.Tensor]] = {name: [] for name in ways}
+    for pixels in batches(files, next(iter(ways.values()))):
+        for name, way in ways.items():
+            mean, std = (torch.tensor(values)[:, None, None] for values in (way.mean, way.std))
+            images = (pixels * (way.range / 255) - mean) / std
+            rows[name].append(embedder(images.contiguous(memory_format=torch.channels_last)))
+    return {name: torch.cat(own).numpy() for name, own in rows.items()}
+
+
+def batches(files: list[Path], way: Preprocessing) -> Iterator[torch.Tensor]:
+    """Shorter side resized, centre crop, as bytes (n, 3, size, size)."""
+    crop = v2.Compose([v2.Resize(way.resize, v2.InterpolationMode.BILINEAR, antialias=True), v2.CenterCrop(way.size), v2.PILToTensor()])
+    for start in range(0, len(files), BATCH):
+        images = []
+        for path in files[start : start + BATCH]:
+            with Image.open(path) as image:
+                images.append(crop(image.convert("RGB")))
+        yield torch.stack(images)
 
 
 if __name__ == "__main__":

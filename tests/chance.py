@@ -10,7 +10,8 @@ ROOT = Path(__file__).parents[1]
 TESTS = [
     "training/test_ranks.py",
     "training/test_comparison_faults.py",
-    "experiments/test_comparison.py",
+    "experiments/test_comparison.py::test_several_processes_give_the_same_numbers",
+    "experiments/test_comparison.py::test_a_fault_in_another_process_is_named_and_ends_the_other_runs_at_once",
     "test_loading.py",
     "training/test_faults.py::test_killed_with_images_and_loader_processes",
     "training/test_faults.py::test_signals_that_reach_the_loaders_processes",

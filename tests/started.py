@@ -13,6 +13,9 @@ import obdsd
 SOURCES = os.pathsep.join(str(folder) for folder in (Path(obdsd.__file__).parents[1], Path(__file__).parents[1]))  # whatever is installed
 
 
+PATIENCE = 600  # seconds: a machine may be very busy
+
+
 def _heed_ctrl_c():
     """A shell starts background jobs with the signal ignored, and that would be inherited."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -31,7 +34,7 @@ def python(*words):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def wait_until(happened, process, seconds=120):
+def wait_until(happened, process, seconds=PATIENCE):
     deadline = time.monotonic() + seconds
     while not happened():
         assert process.poll() is None

@@ -25,7 +25,7 @@ LIGHT = {
     "convert": {"errors"},
     "parts": {"convert", "errors", "spec"},
     "catalogue": {"errors", "parts"},
-    "options": {"catalogue", "convert", "errors", "parts", "spec"},
+    "options": {"catalogue", "convert", "errors", "parts", "preprocessing", "spec"},
 }
 BASE = {
     **LIGHT,

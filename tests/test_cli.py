@@ -157,7 +157,7 @@ MISTAKES = [
     ("info --debug=yes", "--debug takes no value; --debug turns it on"),
     ("presets mss", "PRESET 'mss' is not known; did you mean ms?"),
     ("parts losss", "KIND losss is not known; did you mean loss?"),
-    ("data chek glyphs", "ACTION chek must be one of check; did you mean check?"),
+    ("data chek glyphs", "ACTION chek must be one of check, get; did you mean check?"),
     ("data check glyphs --split-seed 1.5", "--split-seed 1.5 must be a whole number"),
     ("data check glyphs --split-seed -1", "--split-seed -1 must be from 0 to less than 2147483647"),
     ("data check glyphs --test-fraction x", "--test-fraction x must be a number"),

@@ -8,7 +8,7 @@ import pytest
 
 from obdsd.errors import Terminated
 from obdsd.loading import Loader
-from tests.started import python
+from tests.started import PATIENCE, python
 
 
 class Signalled:
@@ -85,8 +85,8 @@ def test_they_end_with_their_parent(killed):
         pids = process.stdout.readline().split()
         if killed:
             process.kill()
-        assert process.wait(timeout=30) == (-signal.SIGKILL if killed else 0)
-    deadline = time.monotonic() + 30
+        assert process.wait(timeout=PATIENCE) == (-signal.SIGKILL if killed else 0)
+    deadline = time.monotonic() + PATIENCE
     while any(os.path.exists(f"/proc/{pid}") for pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.05)

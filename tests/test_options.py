@@ -76,6 +76,7 @@ def test_numbers_outside_their_limits_are_refused(name, number):
 BAD_FOLDS = ("5/5", "0/1", "-1/3", "1", "a/b", "1/2/3")
 
 
+ALONE = {"loss": "none", "teacher": "embeddings(x.npz)", "ramp": "constant"}
 IMPOSSIBLE = [
     ({"epochs": 0}, "epochs=0 must be 1 or more"),
     ({"temperature": 0.0}, "temperature=0.0 must be a number above 0"),
@@ -98,6 +99,13 @@ IMPOSSIBLE = [
     ({"preset": "ms"}, 'preset=ms is not what these parts are (ms+previous-epoch); use obdsd.presets.preset("ms", data), which fills in'),
     ({"preset": "margin+bar", "loss": "margin"}, "preset=margin+bar is not what these parts are (margin+previous-epoch); use obdsd"),
     ({"ks": ()}, "ks= must hold a number; try 1,2,4,8"),
+    ({"supervision": "none", "per_class": 1}, "per_class=1 leaves no two views for loss=multi-similarity to compare; try 2"),
+    ({**ALONE, "teacher": "none"}, "loss=none learns from the teacher alone, and teacher=none knows nothing new; choose one that is"),
+    ({**ALONE, "teacher": "ema"}, "loss=none learns from the teacher alone, and teacher=ema knows nothing new; choose one that is"),
+    ({**ALONE, "teacher": "born-again"}, "loss=none learns from the teacher alone, and teacher=born-again knows nothing new"),
+    ({**ALONE, "teacher": "none", "system": "s2sd"}, "loss=none learns from the teacher alone, and teacher=none knows nothing new"),
+    ({**ALONE, "weight": 0}, "weight=0.0 leaves nothing to learn with loss=none; try 1"),
+    ({**ALONE, "ramp": "linear"}, "ramp=linear teaches nothing in the first epoch, and loss=none neither; use ramp=constant"),
     *(({"val_fold": fold}, f"val_fold={fold} must be I/K with I from 0 to K-1, as 0/5") for fold in BAD_FOLDS),
 ]
 test_what_cannot_be_is_refused_in_one_line = refused(IMPOSSIBLE, lambda changes: made(**changes))
@@ -138,9 +146,13 @@ def test_who_distils(monkeypatch):
 def test_what_is_kept_and_what_tells_a_run_from_others():
     """A run's numbers are told by its identity: only where it runs and how it is watched may differ."""
     everything, options = {*FIELDS}, made()
-    assert everything - {*options.kept()} == {"resume", "report"}
+    assert everything - {*options.kept()} == {"resume", "report", "profile"}
     machine = {"preset", "out", "device", "workers", "checkpoint_minutes", "checkpoint_steps", "keep_checkpoints", "logger"}
-    assert everything - {*options.identity()} == {"resume", "report"} | machine
+    machine |= {"cache", "eval_batch_size"}
+    assert (
+        everything - {*options.identity()} == {"resume", "report", "profile", "channels_last"} | machine
+    )  # the device decides on the last
+    assert made(channels_last=False).identity()["channels_last"] is False
     assert options.replace(device="cpu", out="x", resume=True).identity() == options.identity()
     assert options.replace(seed=1).identity() != options.identity()
 
@@ -154,9 +166,11 @@ def test_every_option_has_a_sentence_and_a_group():
 IDLE = [  # what makes some options do nothing, and values of those options
     ({"teacher": "none"}, "teacher=none", {"targets": "pairwise", "weight": 3.0, "temperature": 3.0, "ramp": "constant"}),
     ({"backbone": "features"}, "backbone=features", {"pretrained": "imagenet", "pooling": "avg+max", "batchnorm": "train", "size": 64}),
-    ({"backbone": "features"}, "backbone=features", {"crop": 0.5, "flip": False, "channels_last": True}),
+    ({"backbone": "features"}, "backbone=features", {"crop": 0.5, "flip": False, "channels_last": True, "teacher_precision": "32"}),
     ({"frozen": True}, "frozen=True", {"batchnorm": "train", "crop": 0.5, "flip": False, "channels_last": True}),
     ({"init": "run"}, "init=run", {"backbone": "tiny-conv", "pretrained": "none", "pooling": "avg+max", "size": 64, "head": "none"}),
+    ({"backbone": "features"}, "backbone=features", {"cache": "kept", "cache_side": 256}),
+    ({"frozen": True}, "frozen=True", {"cache": "kept", "cache_side": 256}),
     ({"init": "run"}, "init=run", {"hidden": 3, "head_init": "projection", "dim": 3}),
     ({"backbone": "features"}, "backbone=features", {"skip_unreadable": True}),
     ({"backbone": "tiny-conv"}, "backbone=tiny-conv", {"drop_nan": True}),

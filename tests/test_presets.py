@@ -107,6 +107,17 @@ def test_nt_xent_needs_no_labels():
     assert str(preset("nt-xent+psd", "glyphs").teacher) == "previous-epoch"
 
 
+def test_a_teacher_alone_teaches_at_once_and_shows_every_item_once():
+    teacher = {"loss": "none", "teacher": "frozen(run)"}
+    options = preset("recommended", "glyphs", **teacher, supervision="none")
+    assert (options.preset, options.ramp, options.per_class) == ("none+frozen", "constant", 1)
+    assert resolve(as_dict(options)) == options
+    assert preset("ms+psd", "glyphs", **teacher, supervision="none", per_class=3).per_class == 3
+    assert preset("ms+psd", "glyphs", **teacher).per_class == 2  # of a class: labels choose the batch
+    with pytest.raises(InputError, match="ramp=linear teaches nothing in the first epoch"):
+        preset("ms+psd", "glyphs", **teacher, ramp="linear")
+
+
 @pytest.mark.parametrize(
     ("changes", "targets"),
     [

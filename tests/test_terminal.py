@@ -84,7 +84,7 @@ def test_every_long_part_of_a_training_is_told_and_changes_no_number(data, tmp_p
     lines = text.splitlines()
     for what in (
         r"(reading the data|search|clustering|PCA of the training set|geometry of the training set): .*" + LEFT,
-        r"epoch 1/2, step \d+/\d+: base \S+, distillation \S+, [\d,]+/s, " + LEFT,
+        r"epoch 1/2, step \d+/\d+: base \S+, distillation \S+, [\d,]+ items/s, " + LEFT,
         r"epoch 2/2: base .* validation R@1 \S+ %, \d+ s left",
     ):
         assert any(re.fullmatch(what, line) for line in lines), (what, text)
@@ -92,7 +92,7 @@ def test_every_long_part_of_a_training_is_told_and_changes_no_number(data, tmp_p
     words = ["train", data, *FLAGS, "--preset", "ms+obd-sd", "--out", "shown", "--no-report"]
     assert run_command(words, tmp_path, partial(at_a_terminal, name))[0] == 0
     seen = written()
-    assert all(re.search(what, seen) for what in ("epochs ━+", "steps  ━+", "2/2", r"\d+/s, validation R@1 \S+ %"))
+    assert all(re.search(what, seen) for what in ("epochs ━+", "steps  ━+", "2/2", r"\d+ items/s, validation R@1 \S+ %"))
     silent = train(preset("ms+obd-sd", data, **SMALL, out=str(tmp_path / "silent")), show=False)
     for other in ("piped", "shown"):
         assert_same_end(silent.folder, tmp_path / other)

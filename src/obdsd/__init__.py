@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # what `__getattr__` below resolves, for type checkers and ed
     from obdsd.method.diffusion import diffuse, softmax_transition, symmetric_transition
     from obdsd.method.distillation import SelfDistillation
     from obdsd.method.global_diffusion import GlobalDiffusion
-    from obdsd.method.targets import Balanced, BatchDiffusion, MeanMix, PairwiseTargets, ProxyDiffusion, Targets, UniformMix
+    from obdsd.method.targets import AffineScores, Balanced, BatchDiffusion, MeanMix, PairwiseTargets, ProxyDiffusion, Targets, UniformMix
     from obdsd.method.teachers import (
         BornAgainTeacher,
         EMATeacher,
@@ -32,10 +32,10 @@ if TYPE_CHECKING:  # what `__getattr__` below resolves, for type checkers and ed
 __version__ = "0.1.0"
 
 __all__ = [
-    "Balanced", "BatchDiffusion", "BornAgainTeacher", "EMATeacher", "FrozenTeacher", "GlobalDiffusion", "InputError", "MeanMix",
-    "MemoryTeacher", "Metric", "Objective", "PairwiseTargets", "PreviousEpochTeacher", "ProxyDiffusion", "SelfDistillation", "System",
-    "Targets", "Teacher", "TeacherBatch", "UniformMix", "__version__", "data", "diffuse", "evaluation", "experiments", "method", "models",
-    "objectives", "presets", "register", "register_metric", "report", "softmax_transition", "symmetric_transition", "training",
+    "AffineScores", "Balanced", "BatchDiffusion", "BornAgainTeacher", "EMATeacher", "FrozenTeacher", "GlobalDiffusion", "InputError",
+    "MeanMix", "MemoryTeacher", "Metric", "Objective", "PairwiseTargets", "PreviousEpochTeacher", "ProxyDiffusion", "SelfDistillation",
+    "System", "Targets", "Teacher", "TeacherBatch", "UniformMix", "__version__", "data", "diffuse", "evaluation", "experiments", "method",
+    "models", "objectives", "presets", "register", "register_metric", "report", "softmax_transition", "symmetric_transition", "training",
 ]  # fmt: skip
 _NAMES = {
     "catalogue": "register",
@@ -44,7 +44,7 @@ _NAMES = {
     "method.diffusion": "diffuse softmax_transition symmetric_transition",
     "method.distillation": "SelfDistillation",
     "method.global_diffusion": "GlobalDiffusion",
-    "method.targets": "Balanced BatchDiffusion MeanMix PairwiseTargets ProxyDiffusion Targets UniformMix",
+    "method.targets": "AffineScores Balanced BatchDiffusion MeanMix PairwiseTargets ProxyDiffusion Targets UniformMix",
     "method.teachers": "BornAgainTeacher EMATeacher FrozenTeacher MemoryTeacher PreviousEpochTeacher Teacher TeacherBatch",
     "objectives.objective": "Objective",
     "objectives.system": "System",

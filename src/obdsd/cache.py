@@ -28,8 +28,7 @@ def cached(key: Mapping[str, Any], make: Callable[[], Arrays]) -> Arrays:
     Of several processes that want the same, one computes and the others wait for it. Where nothing can be kept (no room, no rights), it
     is computed each time.
     """
-    name = hashlib.blake2b(json.dumps(key, sort_keys=True).encode(), digest_size=16).hexdigest()
-    path = cache_folder() / "computed" / f"{name}.npz"
+    path = _place(key)
     with ExitStack() as held:
         with suppress(OSError, NotImplementedError):  # a disk that cannot be written, or knows no locks
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,6 +41,16 @@ def cached(key: Mapping[str, Any], make: Callable[[], Arrays]) -> Arrays:
                     np.savez(file, **arrays)  # type: ignore[arg-type]
                 _make_room(path)
         return arrays
+
+
+def kept(key: Mapping[str, Any]) -> Arrays | None:
+    """The arrays that were computed before for an equal key; None if there are none."""
+    return _read(_place(key))
+
+
+def _place(key: Mapping[str, Any]) -> Path:
+    name = hashlib.blake2b(json.dumps(key, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return cache_folder() / "computed" / f"{name}.npz"
 
 
 def _read(path: Path) -> Arrays | None:

@@ -20,6 +20,7 @@ LOSSES = Table(
         "proxy-nca": "obdsd.objectives.proxy_nca:proxy_nca",
         "soft-triple": "obdsd.objectives.soft_triple:soft_triple",
         "nt-xent": "obdsd.objectives.nt_xent:nt_xent",
+        "none": "obdsd.objectives.no_loss:NoLoss",
         "pml": "obdsd.objectives.pml:pml",
     },
     context=("num_classes", "dim", "seed"),
@@ -34,8 +35,9 @@ TEACHERS = Table(
         "born-again": "obdsd.method.teachers:BornAgainTeacher",
         "features": "obdsd.models.teachers:features",
         "frozen": "obdsd.models.teachers:frozen",
+        "embeddings": "obdsd.data.teachers:embeddings",
     },
-    context=("model", "num_samples", "dim"),
+    context=("model", "part", "num_samples", "dim"),
 )
 TARGETS = Table(
     "targets",
@@ -47,6 +49,7 @@ TARGETS = Table(
         "balanced": "obdsd.method.targets:Balanced",
         "mean-mix": "obdsd.method.targets:MeanMix",
         "uniform-mix": "obdsd.method.targets:UniformMix",
+        "affine": "obdsd.method.targets:AffineScores",
     },
 )
 SYSTEMS = Table(
@@ -80,9 +83,9 @@ def register(kind: str, name: str, build: Callable[..., Any]) -> None:
         kind: `loss`, `teacher`, `targets`, `system` or `data`. (A metric: `obdsd.register_metric`.)
         name: What it is called in options and on the command line.
         build: A function or class. What the training knows is passed to its arguments of these names: to a loss `num_classes`, `dim`
-            and `seed`; to a teacher `model`, `num_samples` and `dim`; to a system `model`, `make_loss`, `teacher`, `distill` and
-            `seed`; to a data set `path`, `seed`, `test_fraction`, `allow_incomplete` and `root`. All other arguments are its settings; a
-            data set has none.
+            and `seed`; to a teacher `model`, `part` (the items that train), `num_samples` and `dim`; to a system `model`, `make_loss`,
+            `teacher`, `distill` and `seed`; to a data set `path`, `seed`, `test_fraction`, `allow_incomplete` and `root`. All other
+            arguments are its settings; a data set has none.
     """
     if kind not in TABLES:
         raise InputError(f"kind={kind} is not known; {suggestion(kind, TABLES)}")

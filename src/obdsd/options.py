@@ -16,6 +16,7 @@ from obdsd.catalogue import LOSSES, SYSTEMS, TABLES, TARGETS, TEACHERS
 from obdsd.convert import convert
 from obdsd.errors import InputError
 from obdsd.parts import suggestion
+from obdsd.preprocessing import LARGEST_IMAGE
 from obdsd.spec import Spec
 
 LARGEST = 2**31 - 1  # that every generator takes as a seed
@@ -140,6 +141,10 @@ def _if_nobody_teaches(options: Any) -> str:
     return "teacher=none" if not options.distils else ""
 
 
+def _if_no_network_teaches(options: Any) -> str:
+    return _if_nobody_teaches(options) or _if_fixed(options)
+
+
 ARCHITECTURE = ("backbone", "pooling", "head", "hidden", "dim", "size", "batchnorm")
 """Options that say what a model is made of; with `init` they follow from the model that is there."""
 
@@ -166,7 +171,9 @@ class TrainOptions:
         "ms+obd-sd", "Settings by name: a loss (ms, margin, …), alone or with a method (+psd, +obd-sd, …); obdsd presets lists them. Left "
         "out, what we recommend for the data.", METHOD, scope="machine",
     )  # fmt: skip
-    loss: Spec = option("multi-similarity", 'The base loss, with its settings in quotes: "margin(beta=0.6)".', METHOD)
+    loss: Spec = option(
+        "multi-similarity", 'The base loss, with its settings in quotes: "margin(beta=0.6)"; none learns from the teacher alone.', METHOD
+    )
     teacher: Spec = option("previous-epoch", "Who teaches; previous-epoch is PSD and OBD-SD, none is the plain loss.", METHOD)
     targets: Spec = option(
         "batch-diffusion(omega=0.3)", "What is taught; pairwise is PSD, batch-diffusion is OBD-SD.", METHOD, idle=_if_nobody_teaches
@@ -207,8 +214,9 @@ class TrainOptions:
         idle=_unless("backbone", "features"),
     )  # fmt: skip
     supervision: Literal["labels", "none"] = option(
-        "labels", "What makes two images alike: one label (labels), or being two views of one image (none).", DATA
-    )
+        "labels", "What makes two images alike: one label (labels), or being two views of one image (none). --loss none asks for neither.",
+        DATA,
+    )  # fmt: skip
     label_noise: float = option(0.0, "Share of training labels that are made wrong, for experiments.", DATA, at_least=0, below=1)
 
     backbone: str = option(
@@ -244,6 +252,13 @@ class TrainOptions:
     )
     crop: float = option(0.08, "The smallest share of an image that a random crop keeps; 1 keeps all.", BATCHES, above=0, idle=_if_fixed)
     flip: bool = option(True, "Mirror images at random.", BATCHES, idle=_if_fixed)
+    cache: str | None = option(
+        None, "A folder for decoded images: they are decoded once, for all trainings on them.", BATCHES, scope="machine", idle=_if_fixed
+    )
+    cache_side: int | None = option(
+        None, "The shorter side to which images are reduced before they are cropped; 0 reduces none. Default 0, with --cache as much as "
+        "an evaluation takes.", BATCHES, at_least=0, below=LARGEST_IMAGE + 1, idle=_if_fixed,
+    )  # fmt: skip
 
     optimizer: Literal["adam", "adamw", "sgd"] = option("adam", "The optimiser.", OPTIMISER)
     head_lr: float | None = option(None, "Learning rate of the head, if another.", OPTIMISER, above=0, idle=_if_no_head)
@@ -278,6 +293,9 @@ class TrainOptions:
         "nothing, as with --test-fraction 0.", EVALUATION
     )  # fmt: skip
     ks: tuple[int, ...] = option((1, 2, 4, 8), "Depths of Recall@K, as 1,2,4,8.", EVALUATION, at_least=1)
+    eval_batch_size: int = option(
+        64, "Items that go through the model at once where nothing is learned.", EVALUATION, at_least=1, scope="machine"
+    )
     reference: bool = option(True, "Also score the untrained features and their PCA, where there is something pretrained.", EVALUATION)
 
     device: str = option("auto", "cpu, cuda, mps or auto, which takes an accelerator if there is one.", RUNNING, scope="machine")
@@ -286,7 +304,13 @@ class TrainOptions:
         RUNNING, at_least=0, scope="machine",
     )  # fmt: skip
     precision: Literal["32", "bf16", "16"] = option("32", "Precision of the model's forward pass.", RUNNING)
-    channels_last: bool = option(False, "Store images with channels last, which is faster on some devices.", RUNNING, idle=_if_fixed)
+    teacher_precision: Literal["auto", "32", "bf16"] = option(
+        "auto", "Precision of a teacher that is a network for images; auto is bf16 where the processor computes in it and the teacher's "
+        "rows hardly change, else 32.", RUNNING, idle=_if_no_network_teaches
+    )  # fmt: skip
+    channels_last: bool | None = option(
+        None, "Store images with channels last; default on a CPU and on CUDA, where networks are faster by it.", RUNNING, idle=_if_fixed
+    )
     compile: bool = option(False, "Compile the model with torch.compile.", RUNNING)
     checkpoint_minutes: float = option(
         10.0, "Minutes between checkpoints inside an epoch; 0 writes them at its end only.", RUNNING, at_least=0, scope="machine"
@@ -298,6 +322,10 @@ class TrainOptions:
     logger: Literal["tensorboard", "wandb", "mlflow"] | None = option(
         None, "Also log to tensorboard, wandb or mlflow (pip install the one you want).", RUNNING, scope="machine"
     )
+    profile: bool = option(
+        False, "Write where the time of a few steps goes into the folder: profile.md, and profile.json.gz, which opens in Perfetto.",
+        RUNNING, scope="command",
+    )  # fmt: skip
     report: bool = option(True, "Write report.html into the folder at the end.", RUNNING, scope="command")
 
     def __post_init__(self) -> None:
@@ -307,6 +335,8 @@ class TrainOptions:
             object.__setattr__(self, name, table.checked(getattr(self, name)))
         if self.root is not None:  # the same folder from any working directory
             object.__setattr__(self, "root", os.path.abspath(os.path.expanduser(self.root)))
+        if self.cache is not None:
+            object.__setattr__(self, "cache", os.path.abspath(os.path.expanduser(self.cache)))
         check_limits(TrainOptions, vars(self))
         _require(bool(self.ks), self, "ks", "must hold a number; try 1,2,4,8")
         object.__setattr__(self, "ks", tuple(sorted({1, *self.ks})))
@@ -340,11 +370,25 @@ class TrainOptions:
         projects = self.head_init == "projection" and self.init is None
         _require(not projects or self.head == "linear", self, "head_init", f"needs head=linear, not {self.head}")
         _require(not (self.frozen and self.backbone == "features"), self, "frozen", "is for images, embeddings are features; leave it out")
-        views = self.frozen and self.supervision == "none"
-        _require(not views, self, "supervision", "needs views of an image, frozen features have none; leave one of them out")
+        views = self.supervision == "none" and self.loss.name != "none"
+        fixed = views and self.frozen
+        _require(not fixed, self, "supervision", "needs views of an image, frozen features have none; leave one of them out")
+        _require(not (views and self.per_class == 1), self, "per_class", f"leaves no two views for loss={self.loss} to compare; try 2")
+        self._check_alone()
         noisy = self.supervision == "none" and self.label_noise
         _require(not noisy, self, "label_noise", "has no labels to spoil without supervision; leave it out")
         _ = self.fold
+
+    def _check_alone(self) -> None:
+        """A teacher that is learned from alone must know something, and from the first epoch on."""
+        if self.loss.name != "none":
+            return
+        teacher = TEACHERS.find(self.teacher.name)
+        knows = self.has_teacher and not getattr(teacher, "knows_proxies", False)  # who does is the student as it was
+        remedy = "choose one that is another model, as frozen(source=MODEL) or embeddings(file=FILE)"
+        _require(knows, self, "loss", f"learns from the teacher alone, and teacher={self.teacher} knows nothing new; {remedy}")
+        _require(self.weight > 0, self, "weight", "leaves nothing to learn with loss=none; try 1")
+        _require(self.ramp == "constant", self, "ramp", "teaches nothing in the first epoch, and loss=none neither; use ramp=constant")
 
     @property
     def distils(self) -> bool:
@@ -386,9 +430,11 @@ class TrainOptions:
         return {name: value for name, value in as_dict(self).items() if _ABOUT[name]["scope"] != "command"}
 
     def identity(self) -> dict[str, Any]:
-        """What tells a run from others: everything that changes its numbers."""
+        """What tells a run from others: everything that changes its numbers, but for what is left to the device."""
         own = {name: value for name, value in as_dict(self).items() if _ABOUT[name]["scope"] == "run"}
-        return {**own, "batch_size": self.batch_size or USUAL_BATCH}
+        if self.channels_last is None:
+            del own["channels_last"]
+        return {**own, "batch_size": self.batch_size or USUAL_BATCH, "cache_side": self.cache_side or 0}
 
 
 _ABOUT = {each.name: each.metadata for each in fields(TrainOptions)}

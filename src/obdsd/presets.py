@@ -176,6 +176,8 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
         settings.pop("head_init", None)  # no other head can begin as a projection
     if "backbone" in given and given["backbone"] != settings.get("backbone"):
         settings.pop("pretrained", None)  # weights of another one
+    if part("loss", given.get("loss", settings["loss"])).name == "none":
+        settings |= _alone(given)
     wanted = {**settings, **given, "preset": name}
     omega = wanted.pop("omega", None)
     if "targets" in wanted:
@@ -196,6 +198,11 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
         takers = [name for name in TARGETS.names if "omega" in TARGETS.settings(name)]
         idle["omega"] = f"omega={omega} does nothing with targets={_innermost(options.targets)}; it is a setting of {', '.join(takers)}"
     return options, idle
+
+
+def _alone(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What fits a training that has no loss but its teacher: it teaches at once, and without labels every item comes once."""
+    return {"ramp": "constant", **({"per_class": 1} if given.get("supervision") == "none" else {})}
 
 
 def _idle(option: str, value: Any, why: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -9,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from obdsd import __version__
 from obdsd.errors import InputError
 
+MMAP_MAX, TRIM_THRESHOLD = -4, -1  # how glibc's mallopt numbers them
 PACKAGES = ("torch", "torchvision", "timm", "pytorch-metric-learning", "lightning", "faiss-cpu", "numpy")
 
 
@@ -39,6 +41,19 @@ def let_threads_sleep() -> None:
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("KMP_BLOCKTIME", "0")  # the same for Intel's and LLVM's library
+
+
+def keep_memory() -> None:
+    """Let glibc keep the memory that is given back to it, unless the user set something else.
+
+    By default it returns large blocks to the system, and a network's activations are large: at every step they were taken anew, page by
+    page, which cost a third to a half of a training's time on a CPU.
+    """
+    if any(name.startswith("MALLOC_") for name in os.environ) or platform.libc_ver()[0] != "glibc":
+        return
+    libc = ctypes.CDLL(None)
+    libc.mallopt(MMAP_MAX, 0)  # no block is a mapping of its own, which free returns
+    libc.mallopt(TRIM_THRESHOLD, -1)  # nor is the end of the heap returned
 
 
 def processes() -> int:

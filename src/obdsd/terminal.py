@@ -180,8 +180,8 @@ def bar(what: str, total: int, unit: str = "items") -> Iterator[Advance]:
 class TrainingDisplay:
     """A bar for the epochs, one for the steps and one for what is computed beside them; in a log a line an epoch, and lines between."""
 
-    def __init__(self, bars: Progress, epochs: int, steps: int, first_epoch: int) -> None:
-        self.bars, self.epochs, self.steps = bars, epochs, steps
+    def __init__(self, bars: Progress, epochs: int, steps: int, first_epoch: int, taught: bool) -> None:
+        self.bars, self.epochs, self.steps, self.taught = bars, epochs, steps, taught
         self.whole, self.last = Count("training", epochs * steps, done=first_epoch * steps), ""
         self.all = bars.add_task("epochs", total=epochs, completed=first_epoch, last="")
         self.one = bars.add_task("steps", total=steps, last="")
@@ -194,7 +194,7 @@ class TrainingDisplay:
         self.whole.done = epoch * self.steps + done
         if not self.last:  # whatever came before the first step is no measure of steps
             self.whole = Count("training", self.whole.total, done=self.whole.done)
-        words = f"{_parts(parts)}, {speed:,.0f}/s"
+        words = f"{self._loss(parts)}, {speed:,.0f} items/s"
         self.last = f"epoch {epoch + 1}/{self.epochs}, step {done}/{self.steps}: {words}"
         self.bars.update(self.one, completed=done, last=words)
 
@@ -202,7 +202,7 @@ class TrainingDisplay:
         """An epoch is done; `line` is what metrics.jsonl holds of it."""
         number = line["epoch"] + 1
         summary = ", ".join(
-            [_parts(line["loss"]), f"{line['items_per_second']:,.0f}/s"]
+            [self._loss(line["loss"]), f"{line['items_per_second']:,.0f} items/s"]
             + [f"{part} R@1 {100 * line[part]['recall@1']:.2f} %" for part in ("validation", "test") if part in line]
         )
         self.bars.update(self.all, completed=number, last=summary)
@@ -214,12 +214,16 @@ class TrainingDisplay:
         """What stands for now between two epochs' lines."""
         return self.stage.line() or (f"{self.last}, {self.whole.left}" if self.last else None)
 
+    def _loss(self, parts: Mapping[str, float]) -> str:
+        """Its parts; of one that nobody's teaching is part of, the one number."""
+        return ", ".join(f"{name} {value:.4g}" for name, value in (parts if self.taught else {"loss": parts["base"]}).items())
+
 
 @contextmanager
-def training_display(show: bool | Watch, epochs: int, steps: int, first_epoch: int = 0) -> Iterator[TrainingDisplay]:
-    """What a training is told to show; nothing unless `show`."""
+def training_display(show: bool | Watch, epochs: int, steps: int, first_epoch: int = 0, taught: bool = True) -> Iterator[TrainingDisplay]:
+    """What a training is told to show; nothing unless `show`. `taught` says whether anything is, beside the labels."""
     bars = _bars(show is True)
-    display = TrainingDisplay(bars, epochs, steps, first_epoch)
+    display = TrainingDisplay(bars, epochs, steps, first_epoch, taught)
     with _lines(bars, show, display.line, lambda: (display.whole.done, display.whole.total)) as lines:
         if bars.disable:
             display.note = lines.say
@@ -255,7 +259,3 @@ def runs_display(show: bool) -> Iterator[RunsDisplay]:
     display = RunsDisplay(bars)
     with _lines(bars, show, display.line), nullcontext() if bars.disable else bars:
         yield display
-
-
-def _parts(parts: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4g}" for name, value in parts.items())

@@ -19,10 +19,11 @@ def test_a_good_collection_passes_and_a_bad_one_is_told_what_is_wrong(tmp_path, 
     printed = capsys.readouterr()
     assert "unreadable: " in printed.out
     assert "same content in train and test: train/b/1.png = test/d/copy.bmp" in printed.out
-    assert printed.err == f"obdsd: folder:{tmp_path}: training on it would be wrong; mend the 2 problems listed\n"
+    remedy = "--skip-unreadable leaves out what cannot be read"
+    assert printed.err == f"obdsd: folder:{tmp_path}: training on it would be wrong; mend the 2 problems listed; {remedy}\n"
     (tmp_path / "test/d/copy.bmp").unlink()
     assert cli.main(["data", "check", f"folder:{tmp_path}"]) == 2
-    assert capsys.readouterr().err.endswith(": training on it would be wrong; mend the problem listed\n")
+    assert capsys.readouterr().err.endswith(f": training on it would be wrong; mend the problem listed; {remedy}\n")
     assert cli.main(["data", "check", f"folder:{tmp_path}", "--skip-unreadable"]) == 0
     said = [f"remark: {tmp_path}: 1 of 8 images are left out, as they cannot be read: train/a/0.png", "no problem found"]
     assert capsys.readouterr().out.splitlines()[3:] == said

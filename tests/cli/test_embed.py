@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 import torch
+from PIL import Image
 
 from obdsd.data import open_data
 from obdsd.data.items import read_image
@@ -49,6 +50,25 @@ def test_order_names_labels_and_groups_are_those_of_the_data(obdsd, made, tmp_pa
     assert {part: len(items) for part, items in open_data(str(out)).parts.items()} == {"train": 16, "query": 12, "gallery": 12}
     assert obdsd("embed", "tiny", "manifest:list.csv", "--part", "gallery", "--out", out)[0] == 0
     assert list(read(out)["names"]) == [row["path"] for row in rows if row["split"] == "gallery"]
+
+
+def test_rows_from_a_cache_are_those_from_the_files(obdsd, refused, made, tmp_path):
+    command = ("embed", "tiny", "manifest:list.csv", "--workers", 0)
+    assert obdsd(*command, "--out", tmp_path / "files.npz")[0] == 0
+    for _ in range(2):  # it is built, then it is there
+        code, _, told = obdsd(*command, "--out", tmp_path / "cache.npz", "--cache", tmp_path / "kept")
+        assert code == 0
+        assert told.endswith("images: 40 images with a shorter side of at most 32, 0 MiB\n")
+        assert np.array_equal(read(tmp_path / "cache.npz")["embeddings"], read(tmp_path / "files.npz")["embeddings"])
+    scored = [obdsd("evaluate", "tiny", "manifest:list.csv", *more)[1] for more in ((), ("--cache", tmp_path / "kept"))]
+    assert scored[0] == scored[1] != ""
+    np.savez(tmp_path / "x.npz", x=np.eye(6, dtype=np.float32), y=np.arange(6) % 3)
+    line = refused("embed", "head", tmp_path / "x.npz", "--out", tmp_path / "z.npz", "--cache", tmp_path / "kept")
+    assert line == f"--cache {tmp_path / 'kept'} is for images, {tmp_path / 'x.npz'} holds embeddings; leave it out"
+    (made / "cut.png").write_bytes((made / "ant-train-0.png").read_bytes()[:90])
+    (made / "cut.csv").write_text("path,label\ncut.png,ant\nant-train-1.png,ant\nnone.png,ant\n")
+    line = refused("embed", "tiny", "manifest:cut.csv", "--out", tmp_path / "z.npz", "--cache", tmp_path / "kept")
+    assert line.startswith("cut.csv: 2 of 3 images cannot be read: cut.png, none.png; ")
 
 
 def test_rows_are_embedded_too_and_have_no_group_if_they_had_none(obdsd, made, tmp_path):
@@ -133,6 +153,27 @@ def test_one_class_and_no_training_part_are_embedded_and_what_can_be_scored_is(o
     )
 
 
+@pytest.mark.parametrize(
+    ("size", "resize", "pooling"), [(None, None, None), (48, None, None), (24, 40, None), (32, None, "avg+max"), (20, 20, "avg")]
+)
+def test_a_backbone_sees_images_at_the_size_that_is_asked_for(obdsd, made, tmp_path, size, resize, pooling):
+    torch.save(Embedder("tiny-conv", head="none", seed=4).backbone.state_dict(), tmp_path / "weights.pth")
+    asked = {"--size": size, "--resize": resize, "--pooling": pooling}
+    flags = [word for flag, value in asked.items() if value is not None for word in (flag, value)]
+    model, out = f"tiny-conv:{tmp_path / 'weights.pth'}", tmp_path / "x.npz"
+    assert obdsd("embed", model, "manifest:list.csv", "--out", out, "--workers", 0, "--device", "cpu", *flags)[0] == 0
+    backbone = Embedder("tiny-conv", head="none", seed=4).backbone.eval()
+    side, shorter = size or 32, resize or size or 32  # all images are 32×32
+    edge = (shorter - side) // 2
+    for name, row in zip(*(read(out)[column] for column in ("names", "embeddings")), strict=True):
+        image = Image.open(made / str(name)).resize((shorter, shorter), Image.Resampling.BILINEAR)
+        pixels = np.asarray(image, dtype=np.float32)[edge : edge + side, edge : edge + side] / 127.5 - 1
+        with torch.no_grad():
+            found = backbone(torch.from_numpy(pixels).permute(2, 0, 1)[None])[0].flatten(1)
+        pooled = found.mean(1) + (found.amax(1) if pooling == "avg+max" else 0)
+        np.testing.assert_allclose(row, (pooled / pooled.norm()).numpy(), atol=2e-3)
+
+
 REFUSED = [
     (["--out", "x.csv"], "--out 'x.csv' must end in .parquet or .npz; rename it"),
     ([], "--out must be given: obdsd embed MODEL DATA --out TEXT [options]"),
@@ -144,6 +185,11 @@ REFUSED = [
     (["--out", "x.npz", "--split-seed", "-1"], "--split-seed -1 must be from 0 to less than 2147483647"),
     (["--out", "x.npz", "--part", "test"], "list.csv: there is no part 'test'; it has train, query, gallery"),
     (["--out", "x.npz", "--device", "cuad"], "--device 'cuad' cannot be used ("),
+    (["--out", "x.npz", "--size", "0"], "--size 0 must be 1 or more"),
+    (["--out", "x.npz", "--size", "64"], "--size 64 is for BACKBONE:WEIGHTS, MODEL tiny has its own; leave it out"),
+    (["--out", "x.npz", "--resize", "64"], "--resize 64 is for BACKBONE:WEIGHTS, MODEL tiny has its own; leave it out"),
+    (["--out", "x.npz", "--pooling", "avg"], "--pooling avg is for BACKBONE:WEIGHTS, MODEL tiny has its own; leave it out"),
+    (["--out", "x.npz", "--pooling", "max"], "--pooling max must be one of avg, avg+max, token"),
 ]
 
 
@@ -152,3 +198,14 @@ def test_mistakes_are_named_before_any_work(refused, made, arguments, line):
     (made / "tiny" / "folder.npz").mkdir(exist_ok=True)
     assert refused("embed", "tiny", "manifest:list.csv", *arguments).startswith(line)
     assert not (made / "x.npz").exists()
+
+
+def test_a_model_in_the_place_of_the_data_is_named(refused, made):
+    assert refused("embed", "manifest:list.csv", "tiny", "--out", "x.npz").startswith("DATA 'tiny' is a model; the model comes first")
+
+
+def test_what_a_backbone_cannot_see_is_one_line(refused, tmp_path):
+    command = ("embed", "tiny-conv:none", "manifest:list.csv", "--out", tmp_path / "x.npz")
+    assert refused(*command, "--size", "48", "--resize", "40") == "--resize 40 is less than --size 48; enlarge it"
+    assert refused(*command, "--size", "99999").startswith("--size 99999 must be a whole number in 1..4096")
+    assert refused(*command, "--pooling", "token").startswith("--pooling token needs a class token, tiny-conv has none")

@@ -95,12 +95,15 @@ def numbers(tree) -> list[float]:
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "npz"])
-@pytest.mark.parametrize(("model", "data"), [("tiny", "manifest:list.csv"), ("head", "rows.npz")])
-def test_embedding_first_and_evaluating_later_gives_the_same(obdsd, made, tmp_path, model, data, suffix):
+@pytest.mark.parametrize(
+    ("model", "data", "seen"),
+    [("tiny", "manifest:list.csv", ()), ("head", "rows.npz", ()), ("tiny-conv:none", "manifest:list.csv", ("--size", 20, "--resize", 30))],
+)
+def test_embedding_first_and_evaluating_later_gives_the_same(obdsd, made, tmp_path, model, data, seen, suffix):
     np.savez(made / "rows.npz", x=ROWS, y=LABELS)
     options = ["--ks", "1,3", "--per-class", "--out"]
-    assert obdsd("evaluate", model, data, *options, tmp_path / "at-once.json")[0] == 0
-    assert obdsd("embed", model, data, "--out", tmp_path / f"x.{suffix}")[0] == 0
+    assert obdsd("evaluate", model, data, *seen, *options, tmp_path / "at-once.json")[0] == 0
+    assert obdsd("embed", model, data, *seen, "--out", tmp_path / f"x.{suffix}")[0] == 0
     assert obdsd("evaluate", tmp_path / f"x.{suffix}", *options, tmp_path / "later.json")[0] == 0
     at_once, later = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("at-once", "later"))
     assert at_once["data"] == later["data"]

@@ -34,6 +34,17 @@ def test_the_joined_model_gives_the_rows_that_the_head_gives(obdsd, parts, tmp_p
     np.testing.assert_allclose(one["embeddings"], two["embeddings"], atol=1e-5)
 
 
+def test_a_backbone_at_another_size_is_joined_as_its_embeddings_were_made(obdsd, tmp_path):
+    Embedder("features", features=128, dim=5).save(tmp_path / "head")
+    seen = ("--size", "20", "--resize", "30", "--pooling", "avg+max")
+    assert obdsd("join", "tiny-conv:none", tmp_path / "head", "--out", tmp_path / "whole", *seen)[0] == 0
+    assert obdsd("embed", "tiny-conv:none", "manifest:list.csv", "--out", tmp_path / "rows.npz", *seen)[0] == 0
+    for model, data, out in ((tmp_path / "whole", "manifest:list.csv", "one.npz"), (tmp_path / "head", tmp_path / "rows.npz", "two.npz")):
+        assert obdsd("embed", model, data, "--out", tmp_path / out, "--device", "cpu")[0] == 0
+    one, two = (np.load(tmp_path / name)["embeddings"] for name in ("one.npz", "two.npz"))
+    np.testing.assert_allclose(one, two, atol=1e-5)
+
+
 def test_told_of_its_images_it_refuses_to_be_scored_on_them(obdsd, parts, made, tmp_path):
     joined = tmp_path / "whole"
     assert obdsd("join", parts / "bare", parts / "head", "--out", joined, "--data", "manifest:list.csv") == (
@@ -55,6 +66,7 @@ def test_told_of_its_images_it_refuses_to_be_scored_on_them(obdsd, parts, made, 
         (("parts/bare", "head"), "BACKBONE tiny-conv gives 128 features, the head takes 6"),
         (("parts/bare", "parts/head", "--data", "glyphs"), "--data glyphs holds none of the classes that the head was trained on"),
         (("parts/bare", "nowhere"), "model='nowhere' does not exist"),
+        (("parts/bare", "parts/head", "--size", "48"), "--size 48 is for BACKBONE:WEIGHTS, model="),
     ],
 )
 def test_what_cannot_be_joined_is_one_line(refused, parts, tmp_path, words, message):

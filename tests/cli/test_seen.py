@@ -124,6 +124,24 @@ def test_a_teacher_must_not_have_seen_what_is_scored(obdsd, refused, trained, ro
     assert obdsd("train", rows, "--out", tmp_path / "b", *teacher, "--split-seed", 7, "--test-fraction", 0.4)[0] == 0
 
 
+def test_a_file_of_embeddings_must_not_come_from_a_model_that_has_seen_what_is_scored(obdsd, refused, trained, rows, tmp_path):
+    """`obdsd embed` writes down what its model was trained on. Of other files nobody knows, and that is told."""
+    for name in ("z.npz", "z.parquet"):
+        assert obdsd("embed", trained.folder, rows, "--out", tmp_path / name)[0] == 0
+        teacher = ["--teacher", f"embeddings({tmp_path / name})", *SMALL]
+        line = refused("train", rows, "--out", tmp_path / "a", *teacher)  # other classes test
+        assert line.startswith(f"model=embeddings(file={tmp_path / name}): was trained on")
+        assert not (tmp_path / "a").exists()
+    own = ["--split-seed", 7, "--test-fraction", 0.4]
+    unknown = "its file does not say what its model was trained on; if on what is scored, the scores owe to that"
+    code, _, told = obdsd("train", rows, "--out", tmp_path / "b", *teacher, *own)
+    assert (code, unknown in told) == (0, False)
+    with np.load(tmp_path / "z.npz") as file:
+        np.savez(tmp_path / "z.npz", embeddings=file["embeddings"], names=file["names"])
+    code, _, told = obdsd("train", rows, "--out", tmp_path / "c", "--teacher", f"embeddings({tmp_path / 'z.npz'})", *SMALL)
+    assert (code, f"teacher=embeddings(file={tmp_path / 'z.npz'}): {unknown}" in told) == (0, True)
+
+
 def test_a_model_to_begin_with_must_not_have_seen_what_is_scored(obdsd, refused, made, tmp_path):
     data = shutil.copytree(made, tmp_path / "data")
     text = (data / "list.csv").read_text()

@@ -6,7 +6,7 @@ import time
 
 from obdsd import cli
 from tests.cli.conftest import SMALL
-from tests.started import python, wait_until
+from tests.started import PATIENCE, python, wait_until
 
 
 def test_a_signal_keeps_the_step_and_says_how_to_go_on(rows, tmp_path):
@@ -23,7 +23,7 @@ def test_a_signal_keeps_the_step_and_says_how_to_go_on(rows, tmp_path):
         with python(*command, *more) as process:
             wait_until(lambda before=before: len(epochs()) > before and (out / "checkpoints" / "last.pt").exists(), process)
             process.send_signal(number)
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=PATIENCE)
             assert process.returncode == code
         assert f"stopped; {out} keeps everything so far: the same command with --resume goes on from there\n" in said
         assert "Traceback" not in said
@@ -39,8 +39,8 @@ def test_a_signal_while_the_report_is_made(rows, tmp_path):
             assert process.poll() is None
         time.sleep(0.2)  # the report takes longer
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == 75
+        _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 75, said
     report = f"obdsd report {out} --out {out / 'report.html'}"
     assert said.endswith(f"{out} is complete but for its report: {report} makes it\nobdsd: terminated\n")
     assert not (out / "report.html").exists()
@@ -56,5 +56,5 @@ info.run = lambda options: os.kill(os.getpid(), signal.SIGTERM)
 raise SystemExit(main(["info"]))
 """
     with python("-c", code) as process:
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=PATIENCE)
     assert (process.returncode, said) == (75, "obdsd: terminated\n")

@@ -68,7 +68,10 @@ def test_a_folder_where_nothing_was_trained_is_no_run(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("init", "advice"),
-    [("random", "begin with --head linear --head-init projection"), ("projection", "choose epochs and lr on held-out classes")],
+    [
+        ("random", "begin with --head linear --head-init projection"),
+        ("projection", "let held-out classes choose the epoch: --val-fraction 0.3 --select best"),
+    ],
 )
 def test_a_head_that_makes_things_worse_is_named(rows, tmp_path, capsys, init, advice):
     """Rows of one number, all of them 1 or -1."""
@@ -76,7 +79,15 @@ def test_a_head_that_makes_things_worse_is_named(rows, tmp_path, capsys, init, a
     assert cli.main(["train", rows, "--out", str(tmp_path / "run"), *SMALL, *words]) == 0
     printed = capsys.readouterr().out
     trained, *untrained = [float(line.partition("Recall@1 ")[2].split()[0]) for line in printed.splitlines() if "trained: Recall" in line]
-    assert f"Recall@1 is {max(untrained) - trained:.1f} points below what was there untrained: {advice}" in printed
+    assert f"Recall@1 is {max(untrained) - trained:.1f} points below what was there untrained" in printed
+    assert f"\n  {advice}\n" in printed
+
+
+def test_a_run_that_goes_on_knows_its_data(trained, capsys):
+    assert cli.main(["train", "--out", str(trained.folder), "--resume"]) == 0
+    assert "is finished: nothing was left to do" in capsys.readouterr().err
+    assert cli.main(["train", "--out", f"{trained.folder}-gone", "--resume"]) == 2
+    assert "DATA must be given" in capsys.readouterr().err
 
 
 def test_a_run_is_called_what_it_is_and_an_older_name_does_not_matter(rows, tmp_path, monkeypatch, capsys):

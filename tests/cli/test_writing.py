@@ -29,7 +29,7 @@ WRITES = {  # beside the data and a finished run
     "evaluate": "evaluate run rows.npz --out made.json --per-class --device cpu",
     "reproduce": "reproduce lambda --scale small --data rows.npz --only lambda-100 --seeds 1 --out made",
 }
-READS = {"verify", "data", "presets", "parts", "info"}
+READS = {"verify", "data", "presets", "parts", "info"}  # what data get writes: test_get.py
 OWN = ("seconds", "items_per_second", "time_ratio", "source")  # what a clock says, and where the data lie
 EVALUATION = "obdsd.evaluation.retrieval:rankings"  # where every score begins
 
@@ -140,8 +140,8 @@ def test_a_full_disk_is_one_line_and_a_kill_leaves_nothing_half_written(command,
 
 def test_too_little_memory_is_one_line(place, alone):
     """A training of a wide head gets so many MiB more than it begins with; it ends at one place or another, or finds them enough."""
-    words = f"{WRITES['train']} --head two-layer --hidden 40000"
-    faults = [partial(little_memory, spare << 20) for spare in some(range(16, 0, -1), KILLS)]
+    words = f"{WRITES['train']} --head two-layer --hidden 60000"
+    faults = [partial(little_memory, spare << 20) for spare in some(range(8, 0, -1), KILLS)]
     ends = list(disturbed(words, place("memory"), alone(words), faults))
     assert ends[0][0] == 2
     assert ends[0][1].startswith("obdsd: memory ran out ([enforce fail at alloc_cpu.cpp")

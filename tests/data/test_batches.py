@@ -98,6 +98,7 @@ BAD = [
     ({"batch_size": 40}, "batch_size=40 needs 20 classes × 2, but 9 classes have 2 images or more; try 18"),
     ({"batch_size": 76, "replacement": True}, "batch_size=76 is more than the 75 training items; try 74"),
     ({"batch_size": 8, "world_size": 3}, "batch_size=8 must be a multiple of the 3 processes"),
+    ({"items": 9, "batch_size": 8, "per_class": 0}, "per_class=0 must be 1 or more, a view of each item at least; try 1"),
     ({"items": 3, "batch_size": 8}, "batch_size=8 needs 4 items, there are 3; try 6"),
 ]
 
@@ -115,6 +116,12 @@ def test_batches_without_labels_hold_views_of_each_item_once_an_epoch(seed, epoc
     assert firsts == [item for batch in batches for item in batch[1::2]]
     assert len(set(firsts)) == 9
     assert set(firsts) <= set(range(11))
+
+
+def test_one_view_of_each_item_will_do():
+    batches = indices(InstanceBatches(11, batch_size=5, per_class=1, seed=4), epoch=2)
+    assert [len({*batch}) for batch in batches] == [5, 5]
+    assert len({item for batch in batches for item in batch}) == 10
 
 
 @pytest.mark.parametrize("workers", [0, 2])

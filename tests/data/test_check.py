@@ -21,15 +21,15 @@ def photos(tmp_path):
 
 def test_damage_and_copies_across_the_line_are_named(photos):
     counted = []
-    assert check(open_data(f"folder:{photos}"), counted.append) == ([], [])
+    assert check(open_data(f"folder:{photos}"), counted.append) == ([], [], 0)
     assert sum(counted) == 8
     (photos / "train/a/0.png").write_bytes((photos / "train/a/0.png").read_bytes()[:900])
     with Image.open(photos / "train/b/1.png") as image:  # the same pixels in another file format
         image.save(photos / "test/d/copy.bmp")
-    (unreadable, crossing), remarks = check(open_data(f"folder:{photos}"))
+    (unreadable, crossing), remarks, count = check(open_data(f"folder:{photos}"))
     assert unreadable.startswith(f"unreadable: {photos}/train/a/0.png: cannot be read as an image")
     assert crossing == "same content in train and test: train/b/1.png = test/d/copy.bmp"  # as they are called on the disk
-    assert remarks == []
+    assert (remarks, count) == ([], 1)
 
 
 def test_what_is_no_problem_is_a_remark(photos):
@@ -40,7 +40,7 @@ def test_what_is_no_problem_is_a_remark(photos):
     (photos / "test/none").mkdir()
     picture(9).save(photos / "test/loose.png")
     (photos / "old").mkdir()
-    problems, remarks = check(open_data(f"folder:{photos}"))
+    problems, remarks, _ = check(open_data(f"folder:{photos}"))
     assert problems == []
     assert remarks == [
         "folders beside the parts are not used: 1, old",
@@ -61,7 +61,7 @@ def test_a_box_beyond_its_image_is_named(photos):
     ]
     picture(20).save(photos / "test/e/1.png")
     (photos / "list.csv").write_text("\n".join(["path,label,split,x1,y1,x2,y2", *lines]))
-    (problem,), remarks = check(open_data(f"manifest:{photos / 'list.csv'}"))
+    (problem,), remarks, _ = check(open_data(f"manifest:{photos / 'list.csv'}"))
     assert problem.startswith(f"unreadable: {photos}/test/d/1.png: box=(0, 0, 41, 30) reaches beyond the image of 40 x 30 pixels")
     assert remarks == []
 
@@ -72,7 +72,7 @@ def test_embeddings_are_checked_too(tmp_path):
     rows[1] = rows[2]
     for split, problem in (("test", "same content in train and test: row 0 = row 11"), ("val", "cannot be scored: ")):
         np.savez(tmp_path / "x.npz", x=rows, y=np.repeat(np.arange(6), 2), split=["train"] * 6 + [split] * 6)
-        problems, remarks = check(open_data(str(tmp_path / "x.npz")))
+        problems, remarks, _ = check(open_data(str(tmp_path / "x.npz")))
         assert [found.startswith(problem) for found in problems] == [True]
         assert remarks == ["same content twice in train: 1, row 1 = row 2"]
 

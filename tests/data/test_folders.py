@@ -83,6 +83,9 @@ def test_images_in_the_folder_itself_have_no_labels(tmp_path):
 
 
 def test_a_folder_without_images_is_refused(tmp_path):
+    touch(tmp_path, "notes.txt")
+    with refused("notes.txt: is a file, not a folder; give one that holds a folder for each class"):
+        folder(tmp_path / "notes.txt")
     with refused("gone: no such folder; give one that holds a folder for each class"):
         folder(tmp_path / "gone")
     for _ in range(2):

@@ -70,13 +70,16 @@ SOURCES = [
     ("folder", "did you mean folder:PATH?"),
     ("folder:", "did you mean folder:PATH?"),
     (".", "did you mean folder:.?"),
+    ("a b", "did you mean 'folder:a b'?"),  # as it must be typed
     ("zzz:x", "names are cub200, cars196, sop, inshop, folder, manifest, embeddings, glyphs"),
 ]
 
 
 @pytest.mark.parametrize(("source", "message"), SOURCES)
 @pytest.mark.parametrize("ask", [open_data, data_kind])
-def test_an_unknown_source_is_refused_with_what_was_meant(ask, source, message):
+def test_an_unknown_source_is_refused_with_what_was_meant(ask, source, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a b").mkdir()
     with pytest.raises(InputError, match="must be NAME:PATH, glyphs, or an embeddings file") as refusal:
         ask(source)
     assert str(refusal.value).endswith(message)

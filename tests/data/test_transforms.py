@@ -78,3 +78,28 @@ def test_each_place_has_its_own_randomness(pictures):
 def test_a_place_keeps_the_seed_that_it_always_had(pictures):
     """A number from before all seeds came from one module: runs can still be repeated."""
     assert Augmented(pictures, lambda image: torch.initial_seed(), seed=7)[Draw(3, 3, 12, 55)][0] == 6154314116828611172
+
+
+def borders(ramp):
+    """Where a crop of the ramp begins and how wide it is, across and down: by the straight line through its pixels."""
+    lines = [np.polyfit((np.arange(len(ramp[c])) + 0.5) / len(ramp[c]), ramp[c].mean(dim=c), 1) for c in (0, 1)]
+    return np.concatenate(lines)
+
+
+def test_a_teacher_is_shown_the_same_crop_and_flip_in_its_own_size(tmp_path):
+    """Of a picture whose red says how far to the right a pixel is, and whose green how far down."""
+    across, down = np.meshgrid(np.linspace(0, 255, 160), np.linspace(0, 255, 120))
+    Image.fromarray(np.stack([across, down, 0 * down], axis=2).round().astype(np.uint8)).save(tmp_path / "ramp.png")
+    part = collect("ramp", ImageFiles(tmp_path, ["ramp.png"] * 2), ["a", "b"], ["train"] * 2)["train"]
+    plain = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0), "range": 255.0}
+    own, larger = Preprocessing(size=24, resize=24, **plain), Preprocessing(size=60, resize=70, interpolation="bicubic", **plain)
+    data = Augmented(part, training_transform(own), 3, training_transform(larger))
+    crops = []
+    for position in range(20):
+        one, label, index, other = data[Draw(0, 1, 2, position)]
+        assert (one.shape, other.shape, label, index) == ((3, 24, 24), (3, 60, 60), 0, 0)
+        crops.append(borders(one))
+        np.testing.assert_allclose(crops[-1], borders(other), atol=3)
+    assert np.ptp(crops, axis=0).min() > 50  # they differ
+    assert {crop[0] > 0 for crop in crops} == {True, False}  # mirrored and not
+    assert len(Augmented(part, training_transform(own), 3)[Draw(0, 1, 2, 0)]) == 3

@@ -99,7 +99,11 @@ def test_a_time_that_cannot_be_measured_is_told(finished, tmp_path, capsys):
     [
         ([0.3, 0.5], {"frozen features": 0.376, "their PCA": 0.35}, "a is below frozen features without any training (37.6 %): begin"),
         ([0.3, 0.2, 0.5], {"frozen features": 0.376}, "a, b are below frozen features without any training (37.6 %): begin"),
-        ([0.3, 0.2], {"frozen features": 0.3, "their PCA": 0.4}, "Every row is below their PCA without any training (40.0 %): begin"),
+        (
+            [0.3, 0.2],
+            {"frozen features": 0.3, "their PCA": 0.4},
+            "Every row is below their PCA to the embedding's length without any training (40.0 %): begin",
+        ),
         ([0.3], {"frozen features": 0.4}, "a is below frozen features without any training (40.0 %): begin"),
         ([0.4, 0.5], {"frozen features": 0.4}, None),
         ([0.1, 0.2], {}, None),
@@ -116,6 +120,21 @@ def test_words_say_where_training_made_it_worse(recalls, untrained, sentence):
     assert last.startswith(sentence) if sentence else len(sentences(shown)) == len(lines)
 
 
+def test_words_say_which_weight_each_row_has_where_they_differ(finished):
+    comparison, out = finished
+    assert [line.weight for line in comparison.lines] == [
+        None,
+        *(result(out, name, 3)["system"]["weight"] for name in ("ms+psd", "ms+obd-sd")),
+    ]
+
+    def told(*weights):
+        lines = [replace(line, weight=weight) for line, weight in zip(comparison.lines, weights, strict=True)]
+        return [words for words in sentences(replace(comparison, lines=lines)) if "λ" in words]
+
+    assert told(None, 100.0, 1.0) == ["Weight λ of the distillation: ms+psd 100, ms+obd-sd 1."]
+    assert told(None, 100.0, 100.0) == told(None, None, 1.0) == told(None, None, None) == []
+
+
 def test_rows_are_paired_by_seed(finished):
     """The same seed is the same start and the same batches: the first epoch, before any distillation, is the same in every row."""
     first = [read_lines(finished[1] / name / "seed-3" / "metrics.jsonl")[0]["loss"]["base"] for name in ("ms", "ms+psd", "ms+obd-sd")]
@@ -126,7 +145,7 @@ def copied(finished, tmp_path):
     return Path(shutil.copytree(finished[1], tmp_path / "copy"))
 
 
-def test_finished_runs_are_not_repeated_and_interrupted_ones_continue(rows, finished, tmp_path, monkeypatch):
+def test_finished_runs_are_not_repeated_and_interrupted_ones_continue(rows, finished, tmp_path, monkeypatch, capsys):
     comparison, out = finished[0], copied(finished, tmp_path)
     (out / "ms" / "seed-4" / "result.json").unlink()  # stopped after its last epoch
     shutil.rmtree(out / "ms+psd" / "seed-3")
@@ -141,7 +160,10 @@ def test_finished_runs_are_not_repeated_and_interrupted_ones_continue(rows, fini
         return train(options, **rest)
 
     monkeypatch.setattr("obdsd.experiments.runs.train", counted)
-    again = compare(rows, SEEDS, out, show=False)
+    again = compare(rows, SEEDS, out)
+    told = [line for line in capsys.readouterr().err.splitlines() if re.match(r"run |finished |\d of ", line)]
+    kept, *rest = "4 of 6 runs are finished and kept", "5 of 6: ms+psd, 3", "6 of 6: ms, 4"
+    assert told == [kept, *(f"{what} {number}" for number in rest for what in ("run", "finished"))]
     assert sorted(trained) == [("ms", 4, True), ("ms+psd", 3, False)]
     for old, new in zip(comparison.lines, again.lines, strict=True):
         assert (old.means, old.differences, old.over_classes) == (new.means, new.differences, new.over_classes)

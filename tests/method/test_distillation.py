@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from obdsd import Balanced, BatchDiffusion, MeanMix, PairwiseTargets, SelfDistillation, TeacherBatch, objectives
+from obdsd import AffineScores, Balanced, BatchDiffusion, MeanMix, PairwiseTargets, SelfDistillation, TeacherBatch, objectives
 from tests.oracles import slow
 
 RELEASED = {  # setting: λ, ω, τ_d, progress
@@ -75,6 +75,34 @@ def test_the_term_is_temperature_squared_times_ramp_times_weight_times_kl(batch,
     term = SelfDistillation(7.0, temperature, targets, ramp)(student, teacher, progress)
     factor = temperature**2 * 7.0 * (progress if ramp == "linear" else 1.0)
     torch.testing.assert_close(term, factor * literal_kl(targets(teacher, temperature), student, temperature))
+
+
+def literal_listwise(labels, student, temperature):
+    """-Σ_j f(t_ij) log softmax(s_i)_j over the others, with loops (born-again rankers)."""
+    total = 0.0
+    for i in range(len(student)):
+        others = [j for j in range(len(student)) if j != i]
+        scores = torch.stack([student[i] @ student[j] / temperature for j in others])
+        for j, log_q in zip(others, scores - torch.logsumexp(scores, dim=0), strict=True):
+            total -= labels[i, j] * log_q
+    return total / len(student)
+
+
+@given(batch=st.integers(2, 8), seed=st.integers(0, 10**6), temperature=st.sampled_from([0.1, 1.0]), shift=st.sampled_from([-0.5, 2.0]))
+def test_scores_that_do_not_sum_to_one_are_labels_of_a_list(batch, seed, temperature, shift):
+    """The gradient is that of the KL to their shares, each row weighed by their sum."""
+    student, teacher = slow.unit_rows(batch, 4, seed, torch.float64), slow.unit_rows(batch, 9, seed + 1, torch.float64)
+    targets = AffineScores(scale=1.5, shift=shift)
+    term = SelfDistillation(7.0, temperature, targets, "constant")(student.requires_grad_(), teacher, 0.0)
+    labels = targets(teacher)
+    torch.testing.assert_close(term, 7.0 * temperature**2 * literal_listwise(labels, student, temperature))
+    (gradient,) = torch.autograd.grad(term, student)
+    itself = torch.eye(batch, dtype=torch.bool)
+    log_q = (student @ student.T / temperature).masked_fill(itself, -torch.inf).log_softmax(dim=1).masked_fill(itself, 0)
+    weights, shares = labels.sum(dim=1), torch.nn.functional.normalize(labels, p=1, dim=1)
+    weighed = (weights * (torch.special.xlogy(shares, shares) - shares * log_q).sum(dim=1)).mean()
+    (expected,) = torch.autograd.grad(7.0 * temperature**2 * weighed, student)
+    torch.testing.assert_close(gradient, expected)
 
 
 @pytest.mark.parametrize("targets", [PairwiseTargets(), BatchDiffusion(0.5), BatchDiffusion(0.5, "softmax")], ids=str)

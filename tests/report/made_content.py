@@ -4,6 +4,7 @@ Beside it, how the tests read the page in a browser, and what it should show of 
 """
 
 import io
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -85,6 +86,7 @@ def made_run(name: str, seed: int, noise: float, local: np.ndarray, images: bool
             seconds=0.1 + 0.02 * seed, ratio=1 + 0.2 * seed, teacher=0.22, targets=0.013 * seed, memory_mib=812.0 if images else None
         ),
         training_seconds=754.0,
+        taught=True,
         options={"seed": seed, "loss": "multi-similarity", "targets": "batch-diffusion(omega=0.3)" if seed else None, "epochs": 12},
         versions={"obdsd": "0.1.0", "torch": "2.10"},
     )
@@ -125,6 +127,19 @@ def made_content(names=("Multi-similarity", "with OBD-SD"), images: bool = True)
         runs=runs,
         commands=["obdsd compare multi-similarity obd-sd --data birds --seeds 5", "obdsd report runs/* --out report.html"],
     )
+
+
+def untaught(content: Content, *runs: int) -> Content:
+    """The same, where some runs, all if none is named, had neither teacher nor distillation."""
+
+    def alone(run: Run) -> Run:
+        nothing = Batch(matrices=[], classes=[], which="")
+        cost = replace(run.cost, teacher=0.0, targets=0.0)
+        return replace(run, taught=False, geometry=replace(run.geometry, gradient=None), batch=nothing, cost=cost)
+
+    chosen = runs or range(len(content.runs))
+    curves = [curve for curve in content.curves if runs or curve.title != "Distillation loss"]
+    return replace(content, curves=curves, runs=[alone(run) if number in chosen else run for number, run in enumerate(content.runs)])
 
 
 CONTENT = made_content()

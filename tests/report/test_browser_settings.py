@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.report.made_content import CONTENT, LABELS, expected, in_turns, made_content, queries, right
+from tests.report.made_content import CONTENT, LABELS, expected, in_turns, made_content, queries, right, untaught
 
 NO_WEBGL = """const get = HTMLCanvasElement.prototype.getContext; HTMLCanvasElement.prototype.getContext = function (kind, ...more)
     { return kind.includes('webgl') ? null : get.call(this, kind, ...more); };"""
@@ -54,11 +54,10 @@ def test_all_of_three_runs_or_the_two_compared_on_a_phone_in_the_dark(opened):
 
 @pytest.fixture(scope="module")
 def bare(opened):
-    """Without pictures, in a browser without WebGL; the last three classes are on the map and not scored."""
+    """Without pictures and teachers, in a browser without WebGL; the last three classes are on the map and not scored."""
     made = made_content(images=False)
     runs = [replace(run, per_class=[*run.per_class[:9], *[float("nan")] * 3]) for run in made.runs]
-    runs = [replace(run, geometry=replace(run.geometry, gradient=None)) for run in runs]
-    return opened(replace(made, asking=np.flatnonzero(LABELS < 9), runs=runs), before=NO_WEBGL)
+    return opened(untaught(replace(made, asking=np.flatnonzero(LABELS < 9), runs=runs)), before=NO_WEBGL)
 
 
 def test_without_images_ids_are_shown_and_without_webgl_the_map_is_drawn(bare):
@@ -76,7 +75,6 @@ def test_only_scored_items_ask_and_only_their_classes_have_a_recall(bare):
     assert len(queries(bare)) == 12
     assert set(LABELS[queries(bare)]) <= set(range(9))
     assert bare.evaluate("document.getElementById('per-class').data[0].x.length") == 9
-    assert bare.is_visible("#gradient-words")
     assert bare.trouble == []
 
 
@@ -122,7 +120,37 @@ def test_names_that_are_numbers_and_numbers_that_are_small(opened):
     assert page.trouble == []
 
 
-def test_a_plot_of_nothing_is_not_drawn(bare):
-    assert bare.is_hidden("#gradient")
-    assert bare.is_visible("#gradient-words")
-    assert bare.is_visible("#distances .main-svg >> nth=0")
+def test_without_a_teacher_all_else_is_drawn(bare):
+    plots = bare.eval_on_selector_all(".plot", "all => all.filter(plot => plot.querySelector('.main-svg')).length")
+    assert plots == bare.locator(".plot").count() == 4 + 2 + 3 + 1
+    assert bare.evaluate("document.getElementById('cost-plot').data.map(part => part.name)") == ["the step"]
+    bare.select_option("#ours", "0")
+    assert bare.trouble == []
+
+
+def test_of_three_runs_only_the_one_with_a_teacher_shows_it(opened):
+    page = opened(untaught(made_content(names=("one", "two", "three")), 0, 2))
+    assert page.inner_text("#batch-words").startswith("two: ")
+    page.uncheck("#all-runs")  # one and three
+    assert page.is_hidden("#gradient")
+    assert page.is_visible("#gradient-words")
+    page.select_option("#ours", "1")
+    assert page.is_visible("#gradient .main-svg >> nth=0")
+    assert page.inner_text("#batch-words").startswith("two: ")
+    assert page.trouble == []
+
+
+CROSSED = """lines => lines.filter(line => {
+    const own = line.getBoundingClientRect();
+    return [...document.querySelectorAll(".estimate span")].some(words => {
+        const box = words.getBoundingClientRect();
+        return own.left < box.right && own.right > box.left && own.top < box.bottom - 0.5 && own.bottom > box.top + 0.5;
+    });
+}).length"""
+
+
+@pytest.mark.parametrize("width", [390, 860, 1280])
+def test_no_line_of_the_first_picture_runs_through_words(opened, width):
+    page = opened(made_content(names=("a rather long name of a baseline method", "two", "three")), width=width)
+    assert page.locator(".estimate line").count() > 20
+    assert page.eval_on_selector_all(".estimate line, .estimate circle", CROSSED) == 0

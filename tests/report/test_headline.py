@@ -28,6 +28,11 @@ def test_a_comparison_is_its_own_headline_and_shows_the_first_seed_of_each_row(c
     assert content.caption == caption(comparison)
     assert content.sentences == sentences(comparison)
     assert [(run.name, run.seed, run.folder) for run in content.runs] == [(line.name, 3, str(line.folders[0])) for line in comparison.lines]
+    assert content.title == "ms, ms+psd, ms+obd-sd on rows.npz"
+    assert content.facts["data"] == "rows.npz"
+    assert not any(str(compared.parent / "rows.npz") in words for words in (content.title, content.caption, *content.facts.values()))
+    assert content.caption.startswith("rows.npz, test classes, last epoch.")
+    assert [cell for cell in content.header if "training set" in cell] == ["Density, training set", "Spectral decay, training set"]
     assert content.facts["trained on"] == "6 classes, 36 embeddings"
     assert content.facts["scored on"] == "10 other classes, 60 embeddings (test)"
     assert content.facts["epoch"] == "last epoch (epoch 3 of 3)"
@@ -64,6 +69,9 @@ def test_runs_side_by_side(compared):
     assert found.sentences[0] == f"ms: for {100 * recalls[0]:.1f} % of the queries the nearest other item is of their class."
     assert found.sentences[1].endswith(f"{gain:+.1f} points to ms with one run each: no interval over seeds, no conclusion.")
     assert found.sentences[2].startswith("frozen features, untrained: ")
+    assert found.sentences[3].startswith("their PCA to the embedding's length, untrained: ")
+    assert [mark.name for mark in found.chart.marks[2:]] == ["frozen features, untrained", "their PCA to the embedding's length, untrained"]
+    assert "Density, training set" in found.header
     untrained = {name: scores["recall@1"] for name, scores in record.reference.items()}
     assert found.chart == chart_of([Estimate("ms", recalls[0]), Estimate("ms+obd-sd", recalls[1])], untrained, found.chart.sentence)
     assert found.chart.sentence.endswith("A dot is one run: there is no interval over seeds.")

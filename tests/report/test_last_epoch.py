@@ -15,6 +15,7 @@ from obdsd.method.targets import BatchDiffusion, MeanMix, PairwiseTargets, balan
 from obdsd.models import Embedder
 from obdsd.report import cost, gather
 from obdsd.report.measures import curves_of, sample_of
+from obdsd.report.page import split_options
 from obdsd.training import RunRecord
 from obdsd.training.build import collection_of, training_part
 from obdsd.training.checkpoints import read_state
@@ -77,7 +78,7 @@ def test_the_matrices_are_of_the_runs_own_batch_and_teacher(content):
     assert len({matrix.sentence for matrix in run.batch.matrices}) == 5
     assert list(run.batch.classes) == [part.class_names[int(label)] for label in labels[order]]
     assert run.batch.which == "first batch of epoch 3; teacher: previous-epoch"
-    assert content.runs[0].batch.which.endswith("the model an epoch before, though it did not teach")
+    assert list(content.runs[0].batch.matrices) == []  # nobody taught
 
 
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
@@ -104,13 +105,40 @@ def test_a_teacher_whose_model_is_gone(compared, content, tmp_path):
     assert run.cost is None
 
 
+def test_a_larger_model_that_was_learned_from_alone(photographs, tmp_path):
+    """Its similarities are those of what it was shown; items have no class in such a run, and every step asks it."""
+    Embedder("tiny-conv", dim=7, size=48, seed=5).save(tmp_path / "larger")
+    images = {"backbone": "tiny-conv", "pretrained": "none", "workers": 0, "loss": "none", "supervision": "none", "teacher_precision": "32"}
+    data, teacher = f"folder:{photographs / 'images'}", f"frozen({tmp_path / 'larger'})"
+    run = gather([quick_run("ms+psd", data, tmp_path / "run", **images, teacher=teacher)], device="cpu").runs[0]
+    assert run.batch.which == f"first batch of epoch 2; teacher: frozen(source={tmp_path / 'larger'})"
+    options = RunRecord.read(run.folder).options
+    part, student = training_part(options, collection_of(options)), Embedder.load(Path(run.folder) / "model")
+    larger = Embedder.load(tmp_path / "larger")
+    *_, labels, _, shown = next(TrainingBatches(options, part, student, teachers=larger.preprocessing).epoch(1))
+    with torch.no_grad():
+        rows = larger(shown[labels.argsort()])
+    np.testing.assert_allclose(run.batch.matrices[0].values, (rows @ rows.T).numpy(), atol=1e-5)
+    assert run.cost.teacher > 0
+
+
+def test_a_file_that_no_longer_holds_what_taught(content, tmp_path):
+    data, file = content.runs[0].options["data"], tmp_path / "z.npz"
+    names, rows = [f"row {row}" for row in range(120)], np.random.default_rng(0).normal(size=(120, 4))
+    np.savez(file, names=names, x=rows)
+    folder = quick_run("ms+psd", data, tmp_path / "run", val_fraction=0.4, teacher=f"embeddings({file})")
+    assert gather([folder], device="cpu").runs[0].batch.which.endswith(f"teacher: embeddings(file={file})")
+    np.savez(file, names=names, x=rows[::-1])
+    assert gather([folder], device="cpu").runs[0].batch.which.endswith("the model itself, as no checkpoint of its teacher is left")
+
+
 def test_every_kind_of_system_can_be_shown_and_its_teacher_is_named(systems):
     teachers = {"ms+bar": "born-again", "ms+anchor": "features", "ms+psd": "ema", "ms+obd-sd": "memory"}
-    teachers["ms+s2sd-dsd"] = "the model an epoch before, though it did not teach"
     for name, run in systems.items():
-        assert run.batch.matrices[0].values.shape == (12, 12), name
-        assert run.batch.which.endswith(f"teacher: {teachers.get(name, 'previous-epoch')}")
         taught = name != "ms+s2sd-dsd"  # its heads learn in the same pass
+        assert run.taught
+        assert [matrix.values.shape for matrix in run.batch.matrices[:1]] == [(12, 12)] * taught, name
+        assert not taught or run.batch.which.endswith(f"teacher: {teachers.get(name, 'previous-epoch')}")
         assert (run.cost.seconds, run.cost.teacher, run.cost.targets) == ((4, 1 / 4, 1 / 8) if taught else (4, None, None))
         assert (run.geometry.gradient is not None) == taught
         if taught:
@@ -121,6 +149,7 @@ def test_targets_of_other_kinds_stand_beside_the_paper_s(systems):
     refined = {name: [matrix for matrix in run.batch.matrices if matrix.kind == "refined"] for name, run in systems.items()}
     for name in ("ms+obd-sd", "ms+bar"):
         assert [matrix.title for matrix in refined[name]] == ["Targets of OBD-SD", "Control without a graph"]
+    assert refined.pop("ms+s2sd-dsd") == []  # no teacher
     for matrices in refined.values():
         assert matrices[0].sentence.endswith("Here: batch-diffusion(omega=0.3).")
         assert matrices[1].sentence.endswith("Here: mean-mix(omega=0.3).")
@@ -143,7 +172,9 @@ def test_a_step_is_measured_and_nothing_else_changes(compared, content):
     for one, two in zip(content.runs, again.runs, strict=True):
         np.testing.assert_array_equal(one.neighbours.indices, two.neighbours.indices)
         np.testing.assert_array_equal(one.map, two.map)
-        np.testing.assert_array_equal(one.batch.matrices[-1].values, two.batch.matrices[-1].values)
+        assert len(one.batch.matrices) == len(two.batch.matrices) == (0 if one.name == "ms" else 5)
+        for mine, theirs in zip(one.batch.matrices, two.batch.matrices, strict=True):
+            np.testing.assert_array_equal(mine.values, theirs.values)
         assert one.geometry == two.geometry
     for run in content.runs:
         assert run.cost.seconds > 0
@@ -186,10 +217,10 @@ WHERE = {
     "Share of the distillation in the gradient": ("distillation", "gradient_share"),
     **{f"{title}, {HELD_OUT}": ("validation", name) for title, name in SCORES.items()},
     **{f"{title}, {TEST}": ("test", name) for title, name in SCORES.items()},
-    "Density": ("train", "density"),
-    "Distance inside classes": ("train", "intra"),
-    "Distance between classes": ("train", "inter"),
-    "Spectral decay": ("train", "spectral-decay"),
+    "Density, training set": ("train", "density"),
+    "Distance inside classes, training set": ("train", "intra"),
+    "Distance between classes, training set": ("train", "inter"),
+    "Spectral decay, training set": ("train", "spectral-decay"),
 }
 
 
@@ -200,12 +231,28 @@ def test_curves_are_those_of_the_metrics_file(content):
         lines = [json.loads(line) for line in (Path(run.folder) / "metrics.jsonl").read_text().splitlines()]
         for title, (group, name) in WHERE.items():
             expected = [(line["epoch"] + 1, line[group][name]) for line in lines if line.get(group, {}).get(name) is not None]
-            assert curves[title].lines[place] == expected
+            assert curves[title].lines[place] == ([] if run.name == "ms" and title == "Distillation loss" else expected)
         assert [epoch for epoch, _ in curves[f"Recall@1, {TEST}"].lines[place]] == [2]
         assert len(curves[f"Recall@1, {HELD_OUT}"].lines[place]) == 3
     assert curves["Share of the distillation in the gradient"].lines[0] == []
     assert all(curve.sentence.endswith(".") for curve in content.curves)
-    assert curves["Density"].sentence == METRICS["density"].sentence
+    assert curves["Density, training set"].sentence == METRICS["density"].sentence
+
+
+def test_a_page_without_a_teacher_shows_neither_its_curves_nor_its_options(compared, content):
+    record = RunRecord.read(compared / "ms" / "seed-3")
+    titles = [curve.title for curve in curves_of([record])]
+    assert titles[0] == "Loss"
+    assert not any("istillation" in title for title in titles)
+    plain, psd, _ = content.runs
+    assert (plain.taught, psd.taught) == (False, True)
+    idle = {"targets", "weight", "temperature", "ramp"}
+    assert record.options.weight  # it has one, which does nothing
+    assert not idle & plain.options.keys()
+    assert idle <= psd.options.keys()
+    differing, common = split_options(content.runs)
+    assert dict(differing)["weight"][0] == "–"
+    assert not idle & dict(common).keys()
 
 
 def test_the_next_metric_has_its_curves_by_itself(compared, monkeypatch):

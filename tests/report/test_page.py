@@ -14,7 +14,7 @@ from plotly.offline import get_plotlyjs
 from obdsd.report import page as report_page
 from obdsd.report.content import Neighbours
 from obdsd.report.page import packed, render, split_options, version_rows
-from tests.report.made_content import BIRDS, CONTENT, NASTY, made_content
+from tests.report.made_content import BIRDS, CONTENT, NASTY, made_content, untaught
 
 
 class Page(HTMLParser):
@@ -152,6 +152,25 @@ def test_options_that_differ_are_apart_and_versions_are_listed_once(content):
     other = replace(second, options={"epochs": 12, "extra": 1}, versions={"obdsd": "0.2.0", "torch": "2.10"})
     assert ("extra", ["–", "1"]) in split_options([first, other])[0]
     assert version_rows([first, other]) == [("obdsd", "0.1.0, 0.2.0"), ("torch", "2.10")]
+
+
+OF_A_TEACHER = (
+    "Which pairs the teacher pulls on",
+    "One batch, seen by",
+    "of it teacher",
+    "of it targets",
+    "Teacher and targets",
+    "#manifold",
+)
+
+
+def test_where_nobody_taught_nothing_is_said_of_a_teacher():
+    both, mixed, none = (render(content) for content in (made_content(), untaught(made_content(), 0), untaught(made_content())))
+    assert all(words in both and words in mixed and words not in none for words in OF_A_TEACHER)
+    chooser = re.compile(r'id="batch-run">(.*?)</select>', re.DOTALL)
+    assert re.findall(r'value="(\d)"', chooser.search(both)[1]) == ["0", "1"]
+    assert re.findall(r'value="(\d)"', chooser.search(mixed)[1]) == ["1"]
+    assert re.search(r"Multi-similarity\s*100 ms\s*1\.00\s*812 MiB", Page(none).text)
 
 
 def test_what_a_step_cannot_tell_is_a_dash():

@@ -13,7 +13,7 @@ from obdsd.data.transforms import evaluation_transform
 from obdsd.errors import InputError
 from obdsd.evaluation.embedding import embed
 from obdsd.models import Embedder
-from obdsd.report import gather
+from obdsd.report import gather, views
 from obdsd.report.views import Crops, thumbnail
 from tests.report.conftest import quick_run
 
@@ -105,6 +105,22 @@ def test_rows_that_a_run_kept_are_not_computed_again(photographs, pictured, tmp_
     rolled = gather([tmp_path / "run"], device="cpu").runs[0]
     expected = np.roll((pictured.runs[0].neighbours.indices + 1) % len(pictured.names), 1, axis=0)
     assert (rolled.neighbours.indices == expected).mean() > 0.95
+
+
+def test_progress_is_told_after_each_batch_of_what_is_left_to_do(photographs, pictured, tmp_path, monkeypatch):
+    """Of two runs one kept its rows: 24 test and 24 training items of the other are embedded, and 24 crops for both."""
+    without = shutil.copytree(photographs / "run", tmp_path / "run")
+    (without / "rows.npz").unlink()
+    monkeypatch.setattr(views, "BATCH", 8)
+    told = []
+    content = gather([photographs / "run", without], device="cpu", show=lambda *words: told.append(words))
+    for stage, models, total in (("pictures for the page", 1, 24 + 24), ("embedding for the page", 2, 24 + 24 + 2 * 24)):
+        done = [done for name, done, _ in told if name == stage]
+        assert {whole for name, _, whole in told if name == stage} == {total}
+        assert (done[0], done[-1]) == (0, total)
+        assert max(np.diff(done)) <= 8 * models
+    for run in content.runs:
+        np.testing.assert_array_equal(run.local.indices, pictured.runs[0].local.indices)
 
 
 def test_a_crop_searches_for_the_whole_but_never_finds_its_own_image(photographs, pictured):

@@ -10,6 +10,7 @@ from obdsd.errors import Terminated
 from obdsd.presets import preset
 from obdsd.training import train
 from tests.made_up import write_rows
+from tests.training.teaching import write_teachers
 
 SMALL = {"epochs": 2, "batch_size": 16, "dim": 6, "lr": 1e-3, "evaluate_every": 0, "reference": False, "head": "two-layer", "device": "cpu"}
 
@@ -31,6 +32,12 @@ def pictures(tmp_path_factory):
             pixels = np.clip(own + generator.normal(0, 40, own.shape), 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(folder / f"c{c}" / f"{i}.png")
     return f"folder:{folder}"
+
+
+@pytest.fixture(scope="session")
+def teachers(features, tmp_path_factory):
+    """The folder of teachers of another kind; see `write_teachers`."""
+    return write_teachers(tmp_path_factory.mktemp("teachers"), features)
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ import torch
 from obdsd import InputError
 from obdsd.data import open_data
 from obdsd.models import Embedder, open_model
-from obdsd.training import RunRecord, train
+from obdsd.training import RunRecord, build, train
 from obdsd.training.scoring import Scoring
 from obdsd.training.verifying import verify_run
+from tests.data.trees import touch
 from tests.made_up import write_rows
 from tests.training.reading import assert_same_end
 
@@ -25,6 +26,18 @@ def test_the_usual_batch_fits_the_classes_that_there_are(options, capsys):
     assert "batches of 24: the training set has 12 classes of 2 items or more; --batch-size chooses another size" in capsys.readouterr().err
     with pytest.raises(InputError, match="batch_size=112 needs 56 classes × 2, but 12 classes have 2 images or more; try 24"):
         train(options("ms", batch_size=112, out=str(record.folder) + "-asked"), show=False)
+
+
+def test_the_usual_batch_fits_folders_and_benchmarks_too(options, pictures, tmp_path):
+    for c in (1, 2, 3, 101, 102):
+        for i in range(3):
+            touch(tmp_path, f"{c:03}.Bird/{i}.jpg")
+    for data, classes in ((pictures, 6), (f"cub200:{tmp_path}", 3)):
+        chosen = options("ms", data=data, batch_size=None, allow_incomplete=True, backbone="tiny-conv", head="linear", ks=(1,))
+        fit, remarks = build.fitted(chosen, build.collection_of(chosen))
+        assert fit.batch_size == 2 * classes
+        told = f"batches of {2 * classes}: the training set has {classes} classes of 2 items or more; --batch-size chooses another size"
+        assert remarks == [told]
 
 
 def test_many_classes_fill_the_usual_batch(options, tmp_path):

@@ -27,7 +27,7 @@ def test_bars_in_a_terminal(options, in_a_terminal, capsys):
     train(options(**SHOWN))
     text = seen(capsys)
     assert all(words in text for words in ("epochs ━", "steps", "3/3"))
-    assert re.search(r"base \d\.\d+, distillation \d\S*, weight \d\S*, [\d,]+/s, validation R@1 \d+\.\d\d %", text)
+    assert re.search(r"base \d\.\d+, distillation \d\S*, weight \d\S*, [\d,]+ items/s, validation R@1 \d+\.\d\d %", text)
     for note in ("scoring the untrained features", "scoring the test classes"):
         assert note in [line.strip() for line in text.splitlines()]  # a line of its own, which stays
 
@@ -47,9 +47,17 @@ def test_lines_in_a_log(options, capsys, monkeypatch):
     train(options(**SHOWN))
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "scoring the untrained features"
-    pattern = r"epoch {}/3: base \d\.\d+, distillation \S+, weight \S+, [\d,]+/s, validation R@1 \d+\.\d\d %, [\d,]+ s left"
+    pattern = r"epoch {}/3: base \d\.\d+, distillation \S+, weight \S+, [\d,]+ items/s, validation R@1 \d+\.\d\d %, [\d,]+ s left"
     assert all(re.fullmatch(pattern.format(number), line) for number, line in enumerate(lines[1:4], start=1))
     assert lines[4:] == ["scoring the test classes"]
+
+
+def test_where_nobody_teaches_a_line_has_one_loss(options, capsys, monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    train(options("ms", epochs=2))
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("epoch")]
+    assert all(re.fullmatch(rf"epoch {number}/2: loss \S+, [\d,]+ items/s, [\d,]+ s left", line) for number, line in enumerate(lines, 1))
+    assert len(lines) == 2
 
 
 def test_nothing_where_nothing_is_asked_for(options, capsys):

@@ -19,6 +19,7 @@ from obdsd.training import train
 from obdsd.training.checkpoints import read_state
 from tests.training.reading import assert_same_end
 from tests.training.starting import children_of, start, to_the_end, wait_for_epochs
+from tests.training.teaching import ALONE, LARGER, TABLE, at
 
 KILLS = int(os.environ.get("OBDSD_KILLS", "3"))
 EPOCHS = 4 * KILLS
@@ -78,12 +79,13 @@ SYSTEMS = {
     "born again": {"name": "ms+bar+obdp"},
     "heads": {"name": "margin+s2sd-msdf", "system": "s2sd(widths=[8, 12], feature_weight=50.0, feature_from=12)"},
     "global manifold": {"name": "ms+global", "targets": "global-diffusion(omega=0.3, neighbours=7)"},
+    "table alone": {"name": "ms+psd", "teacher": TABLE, **ALONE},
 }
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_killed_at_random_moments(features, tmp_path, whole, system):
-    broken = long_training(features, tmp_path / "broken", **SYSTEMS[system])
+def test_killed_at_random_moments(features, teachers, tmp_path, whole, system):
+    broken = long_training(features, tmp_path / "broken", **at(teachers, SYSTEMS[system]))
     if system != "previous-epoch":
         whole = tmp_path / "whole"
         to_the_end(broken.replace(out=str(whole)))
@@ -115,6 +117,16 @@ def test_killed_with_images_and_loader_processes(image_trainings, workers):
     broken = options(workers, f"killed-{workers}")
     assert killed_at_random(broken, EPOCHS, random.Random(workers)) > 0
     assert_same_end(whole, broken.out)
+
+
+def test_killed_while_a_larger_model_teaches(image_trainings, teachers):
+    """The loader's processes draw each crop for both."""
+    options, _ = image_trainings
+    changes = {"teacher": LARGER.format(teachers=teachers), "ramp": "constant"}
+    whole, broken = (options(2, f"larger-{name}", **changes) for name in ("whole", "killed"))
+    to_the_end(whole)
+    assert killed_at_random(broken, EPOCHS, random.Random(7)) > 0
+    assert_same_end(whole.out, broken.out)
 
 
 def everybody(process):

@@ -1,17 +1,23 @@
 """A head on frozen features: computed once, one model for images in the end, and the same bits after any stop."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
 from obdsd import InputError
+from obdsd.cli import main
+from obdsd.cli.train import _summary
 from obdsd.data import open_data
 from obdsd.data.transforms import evaluation_transform
 from obdsd.evaluation.embedding import embed
 from obdsd.models import Embedder
 from obdsd.presets import preset
+from obdsd.report.headline import headline_of_runs
 from obdsd.training import Trainer, train
 from obdsd.training import features as features_module
+from obdsd.training.verifying import verify_run
 from tests.training.reading import assert_same_end
 
 FROZEN = {"backbone": "tiny-conv", "pretrained": "none", "frozen": True, "epochs": 3, "batch_size": 12, "head": "linear", "workers": 0}
@@ -39,6 +45,17 @@ def test_one_model_takes_images_and_gives_the_rows_that_were_scored(done, pictur
     np.testing.assert_allclose(model.head_alone().eval()(features).detach().numpy(), rows, atol=1e-5)
 
 
+def test_the_untrained_reference_says_at_which_size_the_images_were_seen(frozen, tmp_path):
+    torch.save(Embedder("tiny-conv", seed=5).backbone.state_dict(), tmp_path / "start.pt")
+    begun = {"pretrained": str(tmp_path / "start.pt"), "reference": True, "epochs": 1}
+    for size in (32, 24):
+        record = train(frozen(size=size, out=str(tmp_path / f"at-{size}"), **begun), show=False)
+        assert list(record.reference) == [f"frozen features at {size} px", "their PCA"]
+        assert f"  frozen features at {size} px, untrained: Recall@1" in _summary(record)
+        assert headline_of_runs({"ms": record}).sentences[1].startswith(f"frozen features at {size} px, untrained: ")
+        assert not [check.differences for check in verify_run(record.folder, device="cpu") if check.differences]
+
+
 def test_the_backbone_stays_as_it_was_and_the_head_learns(done):
     before = Embedder("tiny-conv", dim=6, pretrained="none", seed=0)
     for name, value in done.model().backbone.state_dict().items():
@@ -63,6 +80,23 @@ def test_features_are_computed_once_for_all_seeds_and_splits(frozen, tmp_path, m
     assert len(times) == once
     train(frozen(out=str(tmp_path / "third"), seed=3), show=False)  # other random weights of the backbone
     assert len(times) > once
+
+
+def test_evaluate_and_embed_ask_only_the_head_where_features_are_known(frozen, pictures, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("OBDSD_CACHE", str(tmp_path / "cache"))
+    record = train(frozen(), show=False)
+    out = tmp_path / "rows.npz"
+    command = ["embed", str(record.folder), pictures, "--out", str(out), "--device", "cpu", "--workers", "0"]
+    with monkeypatch.context() as nothing:
+        nothing.setattr("obdsd.evaluation.embedding.embed", lambda *given, **named: pytest.fail("the network was asked again"))
+        assert main(command) == main(["evaluate", str(record.folder), pictures, "--out", str(tmp_path / "scores.json")]) == 0
+    assert capsys.readouterr().err.count("were computed before") == 2
+    known = np.load(out)["embeddings"]
+    assert json.loads((tmp_path / "scores.json").read_text())["scores"]["recall@1"] == record.scores["recall@1"]
+    monkeypatch.setenv("OBDSD_CACHE", str(tmp_path / "empty"))
+    assert main(command) == 0
+    assert "were computed before" not in capsys.readouterr().err
+    np.testing.assert_allclose(known, np.load(out)["embeddings"], atol=1e-5)
 
 
 @pytest.mark.parametrize(

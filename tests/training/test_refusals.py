@@ -30,7 +30,7 @@ BAD = [
     ({"select": "best", "evaluate_every": 1}, "select=best needs held-out classes; add val_fraction=0.2"),
     ({"patience": 1, "evaluate_every": 1}, "patience=1 needs held-out classes; add val_fraction=0.2"),
     ({"score": "validation"}, "score=validation needs held-out classes; add val_fraction=0.2"),
-    ({"supervision": "none"}, "supervision=none needs two views of an image, and rows of an embeddings file have one; give images"),
+    ({"supervision": "none"}, "supervision=none needs two views .* have one; give images, or learn from a teacher alone with loss=none"),
     ({"system": "s2sd(widths=[8])"}, r"system=s2sd\(widths=\[8\]\), .*: teaches with heads of its own; use teacher=none beside it"),
     ({"system": "s2sd(widths=[])", "teacher": "none"}, r"system=s2sd\(.*heads=\[\] must be widths of 1 or more; try \(512, .*"),
     ({"targets": "global-diffusion(omega=0.3, neighbours=0)"}, "neighbours=0 must be 1 or more; try 50"),

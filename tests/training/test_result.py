@@ -82,7 +82,7 @@ def test_images_keep_their_rows_and_the_reference_is_the_model_before_any_traini
     plain = Embedder("tiny-conv", head="none", pretrained=str(tmp_path / "start.pt")).eval()
     test = test.replace(transform=evaluation_transform(plain.preprocessing))
     untrained = evaluate(embed(plain, test), test.labels, clusters=False)
-    assert record.reference["frozen features"]["recall@1"] == pytest.approx(untrained["recall@1"])
+    assert record.reference["frozen features at 32 px"]["recall@1"] == pytest.approx(untrained["recall@1"])
     kept = record.rows()
     assert set(kept) == {"train", "test"}
     np.testing.assert_allclose(kept["test"], embed(record.model(), test), atol=1e-5)

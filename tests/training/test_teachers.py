@@ -81,7 +81,7 @@ def test_features_that_nobody_trained_do_not_teach(image_options):
 
 def test_a_teacher_that_takes_other_inputs(options, tmp_path):
     Embedder("features", features=19, dim=6).save(tmp_path / "other")
-    with pytest.raises(InputError, match=r"teacher=frozen\(.*other.*\): does not take the inputs of backbone=features; train one like it"):
+    with pytest.raises(InputError, match=r"teacher=frozen\(.*other.*\): does not take the inputs of backbone=features; give a model"):
         trainer_of(options("ms+psd", teacher=f'frozen("{tmp_path / "other"}")'))
 
 

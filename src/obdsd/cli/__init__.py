@@ -1,7 +1,8 @@
 """The command line. Thin: a command is a module of this room, which imports its room only when it runs, so that --help is instant.
 
-A command's module has a docstring whose first line is its help, a class `Options`, and `run(options)`. It may have `look(given)`, which
-tells what is wrong before anything is imported for it, and `make(given)`, which makes its options.
+A command's module has a docstring whose first line is its help, a class `Options`, and `run(options)`. It may have `complete(given)`, which
+fills in what follows from the rest, `look(given)`, which tells what is wrong before anything is imported for it, and `make(given)`, which
+makes its options.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -20,7 +22,7 @@ from obdsd.cli.parser import flags_of, options_of, parser_of
 from obdsd.cli.spelling import as_typed
 from obdsd.errors import InputError, MissingExtra, SharedError, Terminated, explain_missing, explain_shortage, printable
 from obdsd.parts import suggestion
-from obdsd.processes import first_here, first_process, let_threads_sleep, processes, rank
+from obdsd.processes import first_here, first_process, keep_memory, let_threads_sleep, processes, rank
 from obdsd.stopping import Stop
 
 COMMANDS = ("train", "compare", "report", "evaluate", "embed", "join", "verify", "data", "reproduce", "presets", "parts", "info")
@@ -70,7 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_and_exit() -> None:
     """The program `obdsd`. Asked to end, it ends at once: libraries may be in the middle of something, and fail if Python cleans up."""
     let_threads_sleep()
+    keep_memory()
     code = main()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # all is done; Python may take a second to end
     if code == TERMINATED:
         sys.stdout.flush()
         sys.stderr.flush()

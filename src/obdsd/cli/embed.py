@@ -24,11 +24,33 @@ MODEL = "A model folder, a run folder, or BACKBONE:WEIGHTS such as tf_efficientn
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions(OpeningOptions):
+class BackboneOptions:
+    """How BACKBONE:WEIGHTS sees images."""
+
+    size: int | None = option(
+        None, "Side of the images that BACKBONE:WEIGHTS sees, if not the backbone's own; a trained model has its own.", at_least=1
+    )
+    resize: int | None = option(
+        None, "Their shorter side before the centre crop, for BACKBONE:WEIGHTS; default in proportion to the size.", at_least=1
+    )
+    pooling: Literal["avg", "avg+max", "token"] | None = option(
+        None, "How local features become one row, for BACKBONE:WEIGHTS; default avg."
+    )
+
+    def opened(self, model: str) -> Embedder:
+        """The model that a command names, as these options say."""
+        from obdsd.models import open_model
+
+        return open_model(model, size=self.size, pooling=self.pooling, resize=self.resize)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(OpeningOptions, BackboneOptions):
     """How a model goes through a collection."""
 
-    batch_size: int = option(128, "Items at a time.", at_least=1)
+    batch_size: int = option(64, "Items at a time.", at_least=1)
     workers: int | None = option(None, "Processes that read items; default one a core, at most 8, for image files.", at_least=0)
+    cache: str | None = option(None, "A folder for decoded images: they are decoded once, for all commands that take them at this size.")
     device: str = option("auto", "Where the model runs, such as cpu or cuda:0; auto takes the accelerator if there is one.")
     split_seed: int | None = option(
         None, "Seed of the split by class, where the data give none; default that of the run, else 0.", at_least=0, below=LARGEST
@@ -58,19 +80,19 @@ def run(options: Options) -> None:
 
     out = Path(options.out).expanduser()
     check_place(out)
-    embedder, collection = open_both(options.model, options.data, options)
-    if options.part != "all":
-        collection = replace(collection, parts={options.part: collection[options.part]})
+    embedder, whole = open_both(options.model, options.data, options)
+    collection = whole if options.part == "all" else replace(whole, parts={options.part: whole[options.part]})
     if scored := {name: part for name, part in collection.parts.items() if name not in ("train", "val")}:
         tell_seen(options.model, embedder, scored)
     items, splits = collection.joined()
     start = time.monotonic()
-    matrix = embed_part(embedder, items, collection, options)
+    matrix = embed_part(embedder, items, whole, options)
     speed = len(items) / (time.monotonic() - start)
     names = np.array([items.name(index) for index in range(len(items))])
     has_split = len(collection.parts) > 1 or not items.unlabelled  # items without labels are in one part, unless the data say otherwise
     labels = None if items.unlabelled else items.classes
-    write_vectors(out, Vectors(matrix, labels, splits if has_split else None, items.groups, names, _photos(collection, options)))
+    vectors = Vectors(matrix, labels, splits if has_split else None, items.groups, names, _photos(collection, options))
+    write_vectors(out, vectors._replace(trained_on=embedder.trained_on))
     print(f"{out}: {matrix.shape[0]:,} rows of length {matrix.shape[1]:,}, {speed:,.0f} {collection.kind}/s")
 
 
@@ -85,14 +107,14 @@ def _photos(collection: Collection, options: Options) -> Photos | None:
 def open_both(model: str, data: str, options: ModelOptions) -> tuple[Embedder, Collection]:
     """The model and the collection, which must go together."""
     from obdsd.data import check_there, open_data
-    from obdsd.models.places import located
+    from obdsd.models.places import find, located
     from obdsd.terminal import stages
 
+    if find(Path(data).expanduser()) is not None:
+        raise InputError(f"data={data!r} is a model; the model comes first, then the data")
     check_there(data)
     located(model)
-    from obdsd.models import open_model  # seconds of imports: what is wrong is told before
-
-    embedder = open_model(model)
+    embedder = options.opened(model)  # seconds of imports: what is wrong is told before
     split = _split_of(model, embedder, options)
     with stages() as progress:
         how = {"seed": split["split_seed"], "test_fraction": split["test_fraction"], **opening(options)}
@@ -107,7 +129,25 @@ def open_both(model: str, data: str, options: ModelOptions) -> tuple[Embedder, C
         if length != embedder.feature_dim:
             remedy = "give the features that it was trained on"
             raise InputError(f"{data}: vectors have length {length}, but model={model} takes {embedder.feature_dim}; {remedy}")
-    return embedder, collection
+    return embedder, collection if options.cache is None else _decoded(embedder, collection, Path(options.cache))
+
+
+def _decoded(embedder: Embedder, collection: Collection, cache: Path) -> Collection:
+    """The collection with its images from a cache, as many pixels of each as the model takes."""
+    from obdsd.data.decoded import decoded
+    from obdsd.data.unusable import check_readable
+    from obdsd.terminal import stages
+
+    if embedder.preprocessing is None:
+        raise InputError(f"cache={cache} is for images, {collection.name} holds embeddings; leave it out")
+    with stages() as progress:
+        try:
+            kept, line = decoded(collection, cache, embedder.preprocessing.resize, embedder.preprocessing.interpolation, progress)
+        except InputError:
+            check_readable(collection, progress)  # one image cannot be read: name all that cannot
+            raise
+    print(f"obdsd: {line}", file=sys.stderr)
+    return kept
 
 
 def tell_left_out(collection: Collection) -> None:
@@ -144,19 +184,26 @@ def _split_of(model: str, embedder: Embedder, options: ModelOptions) -> dict[str
 def embed_part(embedder: Embedder, part: Part, collection: Collection, options: ModelOptions) -> NDArray[np.float32]:
     """The rows of a part's items, in their order, prepared as the model expects them. All images that cannot be read are named at once."""
     from obdsd.data.collection import loader_workers
-    from obdsd.data.transforms import evaluation_transform
+    from obdsd.data.decoded import at_a_test
     from obdsd.data.unusable import check_readable
     from obdsd.evaluation.embedding import embed
     from obdsd.models.devices import choose_device
+    from obdsd.models.inference import for_inference
     from obdsd.terminal import bar, stages
+    from obdsd.training.features import known_rows
 
+    device = choose_device(options.device)
+    if (rows := known_rows(embedder, collection, part, device)) is not None:
+        print("obdsd: the features of these images were computed before and are kept; only the head is asked", file=sys.stderr)
+        return rows
     unit = "embeddings"
     if embedder.preprocessing is not None:
-        unit, part = "images", part.replace(transform=evaluation_transform(embedder.preprocessing))
-    device, workers = choose_device(options.device), loader_workers(options.workers, part)
+        unit, part = "images", at_a_test(part, embedder.preprocessing)
+    workers = loader_workers(options.workers, part)
     try:
         with bar("embedding", len(part), unit) as advance:
-            return embed(embedder.to(device), part, batch_size=options.batch_size, workers=workers, device=device, advance=advance)
+            fast = for_inference(embedder.to(device))
+            return embed(fast, part, batch_size=options.batch_size, workers=workers, device=device, advance=advance)
     except InputError:
         with stages() as progress:  # one image cannot be read: name all that cannot
             check_readable(collection, progress)

@@ -10,6 +10,7 @@ from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from obdsd.cli.embed import BackboneOptions
 from obdsd.errors import InputError
 from obdsd.files import check_place
 from obdsd.options import option
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(BackboneOptions):
     backbone: str = option(MISSING, "The model that made the embeddings, such as tf_efficientnet_lite0:offline.", positional=True)
     head: str = option(MISSING, "The run, or the model folder, of the head that was trained on them.", positional=True)
     out: str = option(MISSING, "The model folder to write.")
@@ -32,7 +33,7 @@ def run(options: Options) -> None:
     out = Path(options.out).expanduser()
     check_place(out / "model.json")
     head = open_model(options.head)
-    model = open_model(options.backbone).joined(head)
+    model = options.opened(options.backbone).joined(head)
     if model.trained_on is not None:
         if options.data is None:
             print("the model knows its training classes, but not their images; --data DATA tells it", file=sys.stderr)

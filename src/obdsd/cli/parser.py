@@ -68,6 +68,8 @@ def options_of(command: str, module: ModuleType, flags: Mapping[str, Any]) -> An
     given = {name: value for name, value in flags.items() if name not in ("config", "print_config", "debug")}
     if "config" in flags:
         given = {**_read_config(Path(flags["config"]).expanduser()), **given}
+    if hasattr(module, "complete"):
+        given = module.complete(given)
     required = [each for each in dataclasses.fields(module.Options) if _is_required(each) and given.get(each.name) in (None, [])]
     missing = [each.name.upper() if each.metadata["positional"] else f"--{each.name}" for each in required]
     if missing:
@@ -130,7 +132,7 @@ def _add_flags(parser: argparse.ArgumentParser, kind: type, leave_out: set[str],
             continue
         title = of + each.metadata["group"]
         group = groups[title] = groups.get(title) or parser.add_argument_group(title)
-        is_switch, metavar = hints[each.name] is bool, _metavar(hints[each.name])
+        is_switch, metavar = bool in (hints[each.name], *typing.get_args(hints[each.name])), _metavar(hints[each.name])
         how: dict[str, Any] = {"action": argparse.BooleanOptionalAction} if is_switch else {"metavar": metavar}
         is_shown = everything or kind is not TrainOptions or each.name in FIRST
         group.add_argument(f"--{each.name.replace('_', '-')}", help=_help(each) if is_shown else argparse.SUPPRESS, **how)

@@ -11,10 +11,13 @@ quotes. obdsd parts lists all parts and settings.
 
 from __future__ import annotations
 
+import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obdsd.errors import FinishedError, Terminated
+from obdsd.files import read_mapping
 from obdsd.options import TrainOptions as Options
 from obdsd.processes import first_process, processes
 
@@ -23,6 +26,16 @@ if TYPE_CHECKING:
 
 EPILOG = "Defaults are the paper's for CUB-200-2011. The preset and the data change many: --print-config shows what counts."
 configuration = Options.kept
+
+
+def complete(given: dict[str, Any]) -> dict[str, Any]:
+    """A run that goes on knows its data and all its options."""
+    from obdsd.presets import beyond_preset
+
+    begun = Path(str(given.get("out", ""))).expanduser() / "config.yaml"
+    if given.get("resume") and "out" in given and "data" not in given and begun.is_file():
+        return {**beyond_preset(read_mapping(begun)), **given}
+    return given
 
 
 def look(given: dict[str, Any]) -> None:
@@ -66,6 +79,8 @@ def run(options: Options) -> None:
     except (KeyboardInterrupt, Terminated):
         if (folder / "config.yaml").exists() and first_process():
             print(f"stopped; {folder} keeps everything so far: the same command with --resume goes on from there", file=sys.stderr)
+        elif first_process():
+            print("stopped before the training began: no run was written", file=sys.stderr)
         raise
     if not first_process():
         return
@@ -87,8 +102,21 @@ def _summary(record: RunRecord) -> str:
     untrained = max((scores["recall@1"] or 0.0 for scores in record.reference.values()), default=0.0)
     lost = untrained - (record.scores["recall@1"] or 0.0)
     if lost > 0:
-        advice = "choose epochs and lr on held-out classes (--val-fraction 0.3)"
-        if options.head != "none" and options.head_init == "random":
-            advice = "begin with --head linear --head-init projection"
-        lines.append(f"  Recall@1 is {100 * lost:.1f} points below what was there untrained: {advice}")
+        lines += _advice(record, lost)
     return "\n".join([*lines, *kept])
+
+
+def _advice(record: RunRecord, lost: float) -> list[str]:
+    """What to do about a Recall@1 that the training has lowered, though it may have raised others."""
+    options, best = record.options, max(scores["map@r"] or 0.0 for scores in record.reference.values())
+    gained = (record.scores["map@r"] or 0.0) - best
+    beside = f", MAP@R {100 * gained:.1f} points above" if gained > 0 else ""
+    lines = [f"  Recall@1 is {100 * lost:.1f} points below what was there untrained{beside}"]
+    if options.head != "none" and options.head_init == "random":
+        lines.append("  begin with --head linear --head-init projection")
+    else:
+        lines.append("  let held-out classes choose the epoch: --val-fraction 0.3 --select best")
+    if options.backbone != "features" and options.pretrained and options.init is None:
+        source = shlex.quote(f"{options.backbone}:{options.pretrained}")
+        lines.append(f"  or take the untrained features: obdsd embed {source} {shlex.quote(options.data)} --out rows.parquet")
+    return lines

@@ -8,6 +8,8 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +22,7 @@ with explain_missing():
 
 __all__ = [
     "Collection", "Part", "Photos", "absolute_source", "check_there", "collect", "data_kind", "data_name", "lies_on_disk", "open_data",
-    "training_defaults",
+    "short_name", "training_defaults",
 ]  # fmt: skip
 
 
@@ -87,6 +89,15 @@ def data_name(source: str) -> str:
     return str(written) if kind == "embeddings" else f"{kind}:{written}"
 
 
+def short_name(source: str) -> str:
+    """What people call the data: the last part of a source or a path.
+
+    >>> [short_name(source) for source in ("folder:/data/photos/", "folder:photos", "clip.npz", "glyphs")]
+    ['photos', 'photos', 'clip.npz', 'glyphs']
+    """
+    return re.split(r"[/\\:]", source.rstrip("/\\"))[-1]
+
+
 def absolute_source(source: str) -> str:
     """The same data from any working directory.
 
@@ -118,7 +129,7 @@ def _parsed(source: str) -> tuple[str, Path]:
     if not colon and Path(source).suffix.lower() in SUFFIXES:
         return "embeddings", Path(source).expanduser()
     if Path(source).expanduser().is_dir():
-        meant = f"did you mean folder:{source}?"
+        meant = f"did you mean {shlex.quote(f'folder:{source}')}?"
     elif close := difflib.get_close_matches(kind, DATA.names, n=1):
         meant = f"did you mean {close[0]}{':PATH' if _has_path(close[0]) else ''}?"
     else:

@@ -42,11 +42,13 @@ class Batches(Sampler[list[Draw]], abc.ABC):
     """What batches share: their shape, which epoch a loader asks for next and from which batch on, and this rank's slice of each."""
 
     number: int  # of batches in an epoch
+    fewest = 2  # of a class in a batch
 
     def __init__(self, batch_size: int, per_class: int, seed: int, rank: int, world_size: int) -> None:
         b, k = batch_size, per_class
-        if k < 2:
-            raise InputError(f"per_class={k} must be 2 or more, for a pair of each class; try 2")
+        if k < self.fewest:
+            what = "for a pair of each class; try 2" if self.fewest > 1 else "a view of each item at least; try 1"
+            raise InputError(f"per_class={k} must be {self.fewest} or more, {what}")
         if b < 2 * k or b % k:
             near = max(2 * k, b // k * k)
             raise InputError(f"batch_size={b} must be a multiple of per_class={k}, for 2 classes or more; try {near} or {near + k}")
@@ -87,6 +89,8 @@ class InstanceBatches(Batches):
     >>> [[draw.item for draw in batch] for batch in InstanceBatches(5, batch_size=4, per_class=2, seed=0).epoch(0)]
     [[2, 2, 4, 4], [3, 3, 0, 0]]
     """
+
+    fewest = 1
 
     def __init__(self, items: int, batch_size: int = 112, per_class: int = 2, seed: int = 0, *, rank: int = 0, world_size: int = 1) -> None:
         super().__init__(batch_size, per_class, seed, rank, world_size)

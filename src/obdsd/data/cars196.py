@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import re
+import statistics
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,17 @@ from obdsd.data.matlab import read_mat
 from obdsd.errors import InputError
 
 COUNTS = {"train": Count(98, 8054), "test": Count(98, 8131)}
+FIRST_TEST_LETTER = "F"  # the official order goes by makes, A to Z: Eagle is the last that trains, FIAT the first that tests
+DEVKIT = "add cars_annos.mat or cars_meta.mat of the devkit, whose class names tell the official order"
 
 
 @training_defaults(epochs=150, weight=75.0, omega=0.99, walk_temperature=1.0)
 def cars196(path: Path, allow_incomplete: bool = False) -> Collection:
     """CARS196: classes 1 to 98 train, 99 to 196 test.
 
-    Official (`cars_annos.mat` in the folder, its `devkit/` or its parent, images in `car_ims/`), or class folders. Their alphabetical
-    order is not the official one: it is told by the devkit's class names if a `.mat` is there, else by the numbers of the image files.
+    Official (`cars_annos.mat` in the folder, its `devkit/` or its parent, images in `car_ims/`), or class folders, whatever the part that
+    they lie in. These are split by the devkit's class names if a `.mat` is there, else by their names: makes from A to E train. Where the
+    image files have their official numbers, these must agree.
     """
     base = home(path, "cars196")
     places = (base, base / "devkit", base.parent)
@@ -38,7 +41,7 @@ def cars196(path: Path, allow_incomplete: bool = False) -> Collection:
     if devkit:
         parts, notes = halves(classes, _numbers_by_name(base, classes, devkit), COUNTS)
     else:
-        parts, notes = _halves_by_image_number(base, classes), []
+        parts, notes = _halves_by_make(base, classes)
     return benchmark("cars196", base, parts, COUNTS, notes, allow_incomplete=allow_incomplete)
 
 
@@ -70,23 +73,35 @@ def _numbers_by_name(base: Path, classes: Iterable[str], devkit: Path) -> dict[s
     return {name: official[plain(name)] for name in classes}
 
 
-def _halves_by_image_number(base: Path, classes: Classes) -> dict[str, Classes]:
-    """Train and test of CARS by the image files' numbers, which in the official data count up through the classes."""
-    remedy = "add cars_annos.mat or cars_meta.mat of the devkit, whose class names tell the official order"
+def _halves_by_make(base: Path, classes: Classes) -> tuple[dict[str, Classes], list[str]]:
+    """Train and test by the makes that the class names begin with, and by official image numbers where there are some; and a note on
+    the images that are missing. (Most of a class's numbers count: those of GMC Savana Van 2012 lie on both sides of others.)"""
+    numbers, (_, border) = _official_numbers(classes), COUNTS["train"]
+    parts: dict[str, Classes] = {"train": {}, "test": {}}
+    for name in sorted(classes):
+        told = {}
+        if re.match("[A-Za-z]", name):
+            told["name"] = "train" if name[0].upper() < FIRST_TEST_LETTER else "test"
+        if name in numbers:
+            told["image numbers"] = "train" if statistics.median(numbers[name]) <= border else "test"
+        if not told:
+            raise InputError(f"cars196 at {base}: class folder {name!r} has no class name and no official image numbers; {DEVKIT}")
+        if len({*told.values()}) > 1:
+            both = " and of ".join(f"{part} by its {by}" for by, part in told.items())
+            raise InputError(f"cars196 at {base}: {name} is of {both}; {DEVKIT}")
+        parts[next(iter(told.values()))][name] = classes[name]
+    there = {number for own in numbers.values() for number in own}
+    missing = [f"{number:06}" for number in range(1, 1 + sum(count.images for count in COUNTS.values())) if there and number not in there]
+    return parts, [f"{len(missing):,} images are missing: {some(missing, 20)}"] * bool(missing)
+
+
+def _official_numbers(classes: Classes) -> dict[str, list[int]]:
+    """The image numbers of each class, if the files have those of `car_ims/`: six digits, none of them twice. (Those of `cars_train/` and
+    `cars_test/` have five, and tell nothing of the class.)"""
     stems = {name: [Path(path).stem for path in paths] for name, paths in classes.items()}
-    for name, found in stems.items():
-        strange = [stem for stem in found if not re.fullmatch(r"[0-9]+", stem)]
-        if strange:
-            raise InputError(f"cars196 at {base}: image {strange[0]!r} of {name} is no image number; {remedy}")
-    span = {name: (min(map(int, found)), max(map(int, found))) for name, found in stems.items()}
-    order = sorted(classes, key=lambda name: span[name])
-    for name, following in itertools.pairwise(order):
-        if span[following][0] <= span[name][1]:
-            raise InputError(f"cars196 at {base}: image numbers of {name} and {following} overlap and tell no class order; {remedy}")
-    (half, images), others = COUNTS["train"], COUNTS["test"]
-    if len(order) != half + others.classes:  # where classes are missing or extra, the last training image still marks the border
-        half = sum(span[name][0] <= images for name in order)
-    return {"train": {c: classes[c] for c in order[:half]}, "test": {c: classes[c] for c in order[half:]}}
+    every = [stem for own in stems.values() for stem in own]
+    official = all(re.fullmatch("[0-9]{6}", stem) for stem in every) and len({*every}) == len(every)
+    return {name: [int(stem) for stem in own] for name, own in stems.items()} if official else {}
 
 
 def _devkit(path: Path) -> tuple[Mapping[str, Any], list[str]]:

@@ -145,6 +145,7 @@ class Findings(NamedTuple):
 
     problems: list[str]
     remarks: list[str]
+    unreadable: int  # of the problems
 
 
 def check(collection: Collection, advance: Callable[[int], None] = lambda count: None) -> Findings:
@@ -155,6 +156,7 @@ def check(collection: Collection, advance: Callable[[int], None] = lambda count:
     found too. `advance` is told how many items were done.
     """
     problems: list[str] = []
+    unreadable = 0
     remarks = [*collection.remarks, *left_out_lines(collection)]
     trained: dict[bytes, tuple[str, str]] = {}  # content → part and name
     for name in sorted(collection.parts, key=lambda part: part not in ("train", "val")):
@@ -163,6 +165,7 @@ def check(collection: Collection, advance: Callable[[int], None] = lambda count:
             advance(1)
             if isinstance(content, InputError):
                 problems.append(f"unreadable: {content}")
+                unreadable += 1
             elif content in own:
                 twice.append(f"{own[content]} = {part.name(index)}")
             else:
@@ -174,7 +177,7 @@ def check(collection: Collection, advance: Callable[[int], None] = lambda count:
             trained |= {content: (name, item) for content, item in own.items()}
         if twice:
             remarks.append(f"same content twice in {name}: {len(twice):,}, {some(twice)}")
-    return Findings(problems + list(_unfit(collection)), remarks)
+    return Findings(problems + list(_unfit(collection)), remarks, unreadable)
 
 
 def _unfit(collection: Collection) -> Iterator[str]:

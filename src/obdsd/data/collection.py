@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from obdsd.data.items import ImageFiles, Items
+from obdsd.data.items import Items
 from obdsd.data.part import Part
 from obdsd.errors import InputError
 from obdsd.processes import check_carried
@@ -194,4 +194,4 @@ def loader_workers(asked: int | None, part: Part) -> int:
     if asked is not None:
         check_carried("workers", asked)
         return asked
-    return min(8, os.cpu_count() or 1) if isinstance(part.items, ImageFiles) else 0
+    return min(8, os.cpu_count() or 1) if getattr(part.items, "on_disk", False) else 0

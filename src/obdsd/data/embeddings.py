@@ -9,7 +9,7 @@ import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,13 +27,17 @@ from obdsd.data.tables import cells, check_inflated, read_table
 from obdsd.data.tensors import read_tensors
 from obdsd.errors import InputError
 from obdsd.files import check_file, replacing
+from obdsd.provenance import TrainedOn
 
 SUFFIXES = (".npz", ".npy", ".parquet", ".pt", ".safetensors")
 PHOTOS = "obdsd_photos"  # the array or the metadata that says where the images of the rows are
+TRAINED_ON = "obdsd_trained_on"  # the same for what the model that made them was trained on
+NOTES = (PHOTOS, TRAINED_ON)
 
 
 class Vectors(NamedTuple):
-    """What such a file holds: a row and perhaps a class name, a split, a group and a name for each item; and where their images are."""
+    """What such a file holds: a row and perhaps a class name, a split, a group and a name for each item; where their images are, and what
+    the model that made the rows was trained on."""
 
     matrix: NDArray[np.float32]
     labels: NDArray[Any] | None = None
@@ -42,6 +46,7 @@ class Vectors(NamedTuple):
     names: NDArray[Any] | None = None
     photos: Photos | None = None
     unlabelled: str = ""  # how one would give it labels
+    trained_on: TrainedOn | None = None
 
 
 @training_defaults(epochs=40, backbone="features", head_init="projection", lr=1e-4, weight=100.0)
@@ -79,28 +84,30 @@ def read_vectors(path: Path) -> Vectors:
         columns["labels"] = labels.astype(np.int64)
     texts = {name: _text(path, name, column) for name, column in columns.items()}
     groups = numbered(texts["group"].tolist())[1] if "group" in texts else None
-    return Vectors(matrix, texts.get("labels"), texts.get("split"), groups, texts.get("names"), _photos(file.photos), file.unlabelled)
+    photos, trained_on = _photos(file.notes.get(PHOTOS)), _trained_on(file.notes.get(TRAINED_ON))
+    return Vectors(matrix, texts.get("labels"), texts.get("split"), groups, texts.get("names"), photos, file.unlabelled, trained_on)
 
 
 def write_vectors(path: Path, vectors: Vectors) -> None:
     """`.parquet`, the rows as lists of one length, or `.npz`; what `read_vectors` reads."""
     optional = {"labels": vectors.labels, "split": vectors.splits, "group": vectors.groups, "names": vectors.names}
     columns: dict[str, Any] = {name: column for name, column in optional.items() if column is not None}
-    photos: dict[str, Any] = {} if vectors.photos is None else {PHOTOS: json.dumps(vectors.photos)}
+    notes: dict[str, Any] = {} if vectors.photos is None else {PHOTOS: json.dumps(vectors.photos)}
+    notes |= {} if vectors.trained_on is None else {TRAINED_ON: json.dumps(vars(vectors.trained_on))}
     with replacing(path) as file:
         if path.suffix.lower() == ".parquet":
             rows = pa.FixedSizeListArray.from_arrays(pa.array(vectors.matrix.ravel()), vectors.matrix.shape[1])
             table = pa.table({"embeddings": rows, **columns})
-            pa.parquet.write_table(table.replace_schema_metadata(photos), file)
+            pa.parquet.write_table(table.replace_schema_metadata(notes), file)
         else:
-            np.savez(file, embeddings=vectors.matrix, **columns, **photos)
+            np.savez(file, embeddings=vectors.matrix, **columns, **notes)
 
 
 class _File(NamedTuple):
-    """The columns that are used, by what they mean; what is written about the photos; why there are no labels."""
+    """The columns that are used, by what they mean; what is written about the rows; why there are no labels."""
 
     columns: dict[str, NDArray[Any]]
-    photos: Any = None
+    notes: Mapping[str, Any] = {}
     unlabelled: str = ""
 
 
@@ -121,14 +128,14 @@ def _read(path: Path) -> _File:
         used = _used(path, table.column_names)
         found = {meaning: _column(path, group[0], table[group[0]]) for meaning, group in used.items() if meaning != "embeddings"}
         found["embeddings"] = _vectors(path, used["embeddings"], table)
-        photos = (table.schema.metadata or {}).get(PHOTOS.encode())
+        notes = {name: (table.schema.metadata or {}).get(name.encode()) for name in NOTES}
     else:
         arrays = _load(path, choose) if suffix == ".npz" else read_tensors(path, choose)
         found = {meaning: arrays[group[0]] for meaning, group in _used(path, list(arrays)).items()}
-        photos = found.pop(PHOTOS, None)
+        notes = {name: found.pop(name, None) for name in NOTES}
         if suffix == ".pt" and there == ["embeddings"]:
             return _with_labels_beside(path, found)
-    return _File(found, photos, "" if "labels" in found else missing(there, "label", "y"))
+    return _File(found, notes, "" if "labels" in found else missing(there, "label", "y"))
 
 
 def _with_labels_beside(path: Path, found: dict[str, NDArray[Any]]) -> _File:
@@ -147,11 +154,11 @@ def _used(path: Path, names: Sequence[str]) -> dict[str, list[str]]:
     """Of the names that a file holds, those that are used, by what they mean; others are not even read."""
     vectors = column_for(path, names, "embeddings")
     used = {"embeddings": _dimensions(path, names) if vectors is None else [vectors]}
-    single = {"labels": column_for(path, names, "label", "y"), "split": column_for(path, names, "split"), PHOTOS: None}
+    single = {"labels": column_for(path, names, "label", "y"), "split": column_for(path, names, "split")}
     single["group"] = column_for(path, names, "group")
     single["names"] = next((name for accepted in MEANINGS["names"] for name in names if plain(name) == accepted), None)
-    if path.suffix.lower() == ".npz" and PHOTOS in names:
-        single[PHOTOS] = PHOTOS
+    if path.suffix.lower() == ".npz":
+        single |= {name: name for name in NOTES if name in names}
     return used | {meaning: [name] for meaning, name in single.items() if name is not None}
 
 
@@ -178,11 +185,27 @@ def _dimensions(path: Path, names: Sequence[str]) -> list[str]:
 def _photos(written: Any) -> Photos | None:
     """Where the images are, if the file says so in the form in which it is written here."""
     try:
-        source, root = json.loads(str(written) if isinstance(written, np.ndarray) else written or "")
-    except (TypeError, ValueError, RecursionError):
+        source, root = _noted(written)
+    except (TypeError, ValueError):
         return None
     known = isinstance(source, str) and (root is None or isinstance(root, str))
     return Photos(source, root) if known else None
+
+
+def _trained_on(written: Any) -> TrainedOn | None:
+    """The same for what the model was trained on."""
+    try:
+        return TrainedOn.read(_noted(written))
+    except InputError:
+        return None
+
+
+def _noted(written: Any) -> Any:
+    """What a note says; None if it cannot be read."""
+    try:
+        return json.loads(str(written) if isinstance(written, np.ndarray) else written or "null")
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def _load(path: Path, choose: Callable[[list[str]], Sequence[str]]) -> Any:

@@ -33,7 +33,8 @@ def folder(path: Path, seed: int = 0, test_fraction: float = 0.5) -> Collection:
     Images that lie in `photos` itself, without class folders, have no labels.
     """
     if not path.is_dir():
-        raise InputError(f"{path}: no such folder; give one that holds a folder for each class")
+        what = "is a file, not a folder" if path.exists() else "no such folder"
+        raise InputError(f"{path}: {what}; give one that holds a folder for each class")
     places = _parts_given(path)
     found = {split: scan(path, place) for split, place in places.items()} if places else {"test": scan(path)}
     rows = [(image, c, split) for split, each in found.items() for c, images in each.classes.items() for image in images]

@@ -61,6 +61,7 @@ class ImageFiles:
     root: Path
     paths: Sequence[str]
     boxes: Sequence[Box | None] | None = None
+    on_disk = True  # reading them is work for processes of their own
 
     def name(self, position: int) -> str:
         """The path; crops of one image are told apart by their boxes."""

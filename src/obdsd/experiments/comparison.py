@@ -53,6 +53,7 @@ class Line:
     over_classes: Interval | None  # recall@1, bootstrap over test classes
     time_ratio: float | None  # steps that took turns with the baseline's; None if that was not measured
     folders: list[Path]
+    weight: float | None = None  # λ of the distillation; None if nobody teaches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +183,7 @@ def _line(name: str, records: Sequence[RunRecord], baseline: Sequence[RunRecord]
         over_classes=None if records is baseline else class_interval(*classes),
         time_ratio=1.0 if records is baseline else time,
         folders=[record.folder for record in records],
+        weight=records[0].options.weight if records[0].options.distils else None,
     )
 
 

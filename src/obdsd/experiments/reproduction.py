@@ -216,7 +216,9 @@ def _key(options: TrainOptions) -> str:
     """A folder's name that says what is trained there: rows of several tables that are the same training share it. Of what differs from the
     defaults, so that a later version with more options knows it again."""
     usual = TrainOptions(options.data).identity()
-    settings = {name: value for name, value in options.identity().items() if name == "data" or (name != "seed" and value != usual[name])}
+    settings = {
+        name: value for name, value in options.identity().items() if name == "data" or (name != "seed" and value != usual.get(name))
+    }
     if options.preset != TrainOptions.preset:  # which changes no number
         settings["preset"] = options.preset
     digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()

@@ -21,7 +21,7 @@ import torch
 from obdsd.catalogue import OUTSIDE
 from obdsd.errors import InputError, MissingExtra, Terminated, explain_shortage
 from obdsd.options import TrainOptions
-from obdsd.processes import check_carried
+from obdsd.processes import check_carried, keep_memory
 from obdsd.stopping import Stop
 from obdsd.terminal import Watch, runs_display
 from obdsd.training import train
@@ -57,10 +57,12 @@ def carry_out(
     for key in plan:
         if key not in due:
             then(key)
-    failures = []
-    with closing(_in_turn(due, show) if jobs == 1 else _side_by_side(due, jobs, show)) as runs:
-        for number, (key, failure) in enumerate(runs, start=1):
-            tell(show, f"{'failed' if failure else 'finished'} {number} of {len(due)}: {_named(key)}")
+    failures, kept = [], len(plan) - len(due)
+    if kept and due:
+        tell(show, f"{kept} of {len(plan)} runs {'is' if kept == 1 else 'are'} finished and kept")
+    with closing(_in_turn(due, len(plan), show) if jobs == 1 else _side_by_side(due, jobs, show)) as runs:
+        for number, (key, failure) in enumerate(runs, start=kept + 1):
+            tell(show, f"{'failed' if failure else 'finished'} {number} of {len(plan)}: {_named(key)}")
             if failure is None:
                 then(key)
             elif keep_going:
@@ -85,9 +87,9 @@ def _left_to_do(options: TrainOptions) -> TrainOptions | None:
     return None if folder.result_file.exists() else options.replace(resume=True)
 
 
-def _in_turn(due: Mapping[Key, TrainOptions], show: bool) -> Generator[tuple[Key, Outcome], None, None]:
-    for number, (key, options) in enumerate(due.items(), start=1):
-        tell(show, f"run {number} of {len(due)}: {_named(key)}")
+def _in_turn(due: Mapping[Key, TrainOptions], planned: int, show: bool) -> Generator[tuple[Key, Outcome], None, None]:
+    for number, (key, options) in enumerate(due.items(), start=planned - len(due) + 1):
+        tell(show, f"run {number} of {planned}: {_named(key)}")
         yield key, _attempt(options, show)
 
 
@@ -178,6 +180,7 @@ def _work(orders: connection.Connection, threads: int, modules: Sequence[str]) -
     """Runs as they are ordered, with a share of the cores. When the comparison is gone, even if it was killed, its trainings go too."""
     for module in modules:
         import_module(module)
+    keep_memory()
     torch.set_num_threads(threads)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # between runs there is nothing to keep
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the comparison, which tells its workers

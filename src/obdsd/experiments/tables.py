@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from obdsd.evaluation.metrics import metric
+from obdsd.data import short_name
+from obdsd.evaluation.metrics import Metric, metric
 from obdsd.experiments.comparison import FORMAT, Comparison, Line, compared_metrics
 from obdsd.experiments.statistics import Interval
 from obdsd.files import read_mapping, replacing, write_json
@@ -20,7 +21,12 @@ from obdsd.training.verifying import Check
 
 def header() -> list[str]:
     """Of a comparison's table; the first column is the row's name."""
-    return ["", *(shown.title for shown in compared_metrics()), "Recall@1, difference", "over seeds", "over classes", "time"]
+    return ["", *map(title_of, compared_metrics()), "Recall@1, difference", "over seeds", "over classes", "time"]
+
+
+def title_of(shown: Metric) -> str:
+    """A metric's column; one of the training set says so, as obdsd evaluate has the same metric of the scored classes."""
+    return f"{shown.title}, training set" if shown.on_training_set else shown.title
 
 
 def write_tables(comparison: Comparison, out: Path) -> None:
@@ -108,22 +114,36 @@ def units() -> str:
 
 def caption(comparison: Comparison) -> str:
     n = len(comparison.seeds)
-    before = "".join(f" Recall@1 of {name}, untrained: {100 * value:.2f}." for name, value in comparison.reference.items())
+    before = "".join(f" Recall@1 of {untrained(name)}, untrained: {100 * value:.2f}." for name, value in comparison.reference.items())
     beside = ""
     if comparison.timed:
         beside = f" Time is that of a step beside one of {comparison.lines[0].name}, in turns, without loading and evaluation."
     return (
-        f"{comparison.data}, {comparison.scored} classes, {comparison.epochs}. Means over {n} seed{'s' * (n > 1)}; {units()}. Differences "
-        f"are paired by seed, with a 95 % t interval over seeds and a bootstrap over classes.{beside}{before}"
+        f"{short_name(comparison.data)}, {comparison.scored} classes, {comparison.epochs}. Means over {n} seed{'s' * (n > 1)}; {units()}. "
+        f"Differences are paired by seed, with a 95 % t interval over seeds and a bootstrap over classes.{beside}{before}"
     )
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """What the table says: a sentence about the baseline, one for each other row, and one if rows are worse than what was there before."""
+    """What the table says: a sentence about the baseline, one for each other row, one if rows have different weights λ, and one if rows
+    are worse than what was there before."""
     baseline, *others = comparison.lines
     recall = 100 * baseline.means["recall@1"].mean
     first = f"{baseline.name}: for {recall:.1f} % of the queries the nearest other item is of their class."
-    return [first, *(_sentence(line, baseline) for line in others), *below_untrained(comparison)]
+    return [first, *(_sentence(line, baseline) for line in others), *weights(comparison), *below_untrained(comparison)]
+
+
+def weights(comparison: Comparison) -> list[str]:
+    """A sentence if rows differ in the weight of the distillation; rows that nobody teaches have none."""
+    taught = {line.name: line.weight for line in comparison.lines if line.weight is not None}
+    if len(set(taught.values())) < 2:
+        return []
+    return [f"Weight λ of the distillation: {', '.join(f'{name} {weight:g}' for name, weight in taught.items())}."]
+
+
+def untrained(name: str) -> str:
+    """What was there before the training, by its name in the files, in words."""
+    return "their PCA to the embedding's length" if name == "their PCA" else name
 
 
 def below_untrained(comparison: Comparison) -> list[str]:
@@ -134,7 +154,7 @@ def below_untrained(comparison: Comparison) -> list[str]:
         return []
     every = "Every row is" if len(below) == len(comparison.lines) > 1 else f"{', '.join(below)} {'is' if len(below) == 1 else 'are'}"
     advice = "begin the head as their projection (--head-init projection) if it did not, and choose epochs and lr on held-out classes"
-    return [f"{every} below {best} without any training ({100 * comparison.reference[best]:.1f} %): {advice}."]
+    return [f"{every} below {untrained(best)} without any training ({100 * comparison.reference[best]:.1f} %): {advice}."]
 
 
 def _sentence(line: Line, baseline: Line) -> str:

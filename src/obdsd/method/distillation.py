@@ -70,7 +70,7 @@ class SelfDistillation:
         """The scalar to add to the base loss. No gradient reaches the teacher."""
         weight = self.current_weight(progress)
         if weight == 0:
-            return _differentiable_zero(student)
+            return differentiable_zero(student)
         if teacher is None:
             raise InputError(f"teacher=None at progress={progress} has nothing to teach; skip it only where active(progress) is False")
         if isinstance(teacher, Tensor):
@@ -84,18 +84,35 @@ class SelfDistillation:
         if teacher.known is not None:
             student, teacher = student[teacher.known], teacher.only_known()
             if len(student) < 2:
-                return _differentiable_zero(student)
+                return differentiable_zero(student)
         target = self.taught(teacher)
         D = inner_products(student, student)
         check_unit_length("student", D.diagonal(), student.dtype, squared=True)
         if target.shape != D.shape:
             refuse("targets", f"shape {tuple(target.shape)}", f"must give {tuple(D.shape)}", "return one distribution over the batch a row")
-        check_distributions(target)
-        log_student = torch.log_softmax(D / self.temperature, dim=1)
-        kl = F.kl_div(log_student, target.to(log_student.dtype), reduction="batchmean")
-        return self.temperature**2 * weight * kl
+        term = kl_divergence if getattr(self.targets, "distributions", True) else listwise
+        return self.temperature**2 * weight * term(D / self.temperature, target)
 
 
-def _differentiable_zero(rows: Tensor) -> Tensor:
+def kl_divergence(scores: Float[Tensor, "b b"], target: Float[Tensor, "b b"]) -> Float[Tensor, ""]:
+    """KL(target ‖ softmax of the student's scores), the mean over rows (Eq. 1)."""
+    check_distributions(target)
+    log_student = torch.log_softmax(scores, dim=1)
+    return F.kl_div(log_student, target.to(log_student.dtype), reduction="batchmean")
+
+
+def listwise(scores: Float[Tensor, "b b"], labels: Float[Tensor, "b b"]) -> Float[Tensor, ""]:
+    """-Σ_j labels_ij · log softmax(scores_i)_j over the other rows j ≠ i, the mean over rows i (BAR).
+
+    >>> scores = torch.tensor([[1.0, 0.5, 0.5], [0.5, 1.0, 0.5], [0.5, 0.5, 1.0]])
+    >>> listwise(scores, 2 * (1 - torch.eye(3)))  # two others, as near as each other: 4 · log 2
+    tensor(2.7726)
+    """
+    itself = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+    log_student = torch.log_softmax(scores.masked_fill(itself, -torch.inf), dim=1).masked_fill(itself, 0.0)
+    return -(labels.to(log_student.dtype) * log_student).sum(dim=1).mean()
+
+
+def differentiable_zero(rows: Tensor) -> Tensor:
     """A zero that `backward()` accepts and that even NaN rows do not spoil: the sum of no rows at all."""
     return in_full(rows[:0]).sum()

@@ -12,7 +12,16 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from obdsd.errors import InputError
-from obdsd.method.checks import check_distance_from_one, check_omega, check_rows, check_temperature, check_unit_length, refuse, require
+from obdsd.method.checks import (
+    check_distance_from_one,
+    check_number,
+    check_omega,
+    check_rows,
+    check_temperature,
+    check_unit_length,
+    refuse,
+    require,
+)
 from obdsd.method.diffusion import diffuse, inner_products, softmax_transition, symmetric_transition
 from obdsd.method.precision import in_full
 from obdsd.method.teachers import Teacher, TeacherBatch
@@ -22,7 +31,12 @@ class Targets(abc.ABC):
     """(teacher, temperature) → a (batch, batch) matrix whose rows are non-negative and sum to 1.
 
     The other methods are hooks of a training; most targets need none of them.
+
+    Attributes:
+        distributions: Whether rows sum to 1. Else they are labels of the batch's other rows, 0 or more, and their sum weighs the row.
     """
+
+    distributions = True
 
     @abc.abstractmethod
     def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]: ...
@@ -150,6 +164,37 @@ class UniformMix(Refined):
     def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]:
         P = PairwiseTargets()(teacher, temperature)
         return (1 - self.omega) * P + self.omega / P.shape[0]
+
+
+@dataclass(frozen=True)
+class AffineScores(Targets):
+    """max(scale·D + shift, 0): the teacher's cosines as labels of the other rows, the transformed scores of born-again rankers (BAR).
+
+    They need not sum to 1: the student's softmax over the other rows is drawn to them by a listwise loss, and their sum weighs the row.
+
+    Args:
+        scale: Multiplies the cosines.
+        shift: Is added to them; what is below 0 then counts as 0.
+
+    >>> AffineScores(scale=2.0, shift=-0.5)(torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]))
+    tensor([[0.0000, 0.7000, 0.0000],
+            [0.7000, 0.0000, 1.1000],
+            [0.0000, 1.1000, 0.0000]])
+    """
+
+    scale: float = 1.0
+    shift: float = 0.0
+    distributions = False
+
+    def __post_init__(self) -> None:
+        check_temperature(self.scale, "scale")
+        check_number("shift", self.shift)
+        above = 0 < self.scale + self.shift < float("inf")
+        require(above, "shift", self.shift, f"leaves no finite score above 0 with scale={self.scale}", "try 0")
+
+    def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]:
+        _, D = rows_and_cosines(teacher, temperature)
+        return (self.scale * D + self.shift).clamp(min=0).fill_diagonal_(0)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ A training loop drives any of them the same way: `teacher(inputs, indices)` give
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -64,14 +64,25 @@ class Teacher(nn.Module):
         teaches: Whether there is anything to ask it.
         steady: Whether it is the same in every epoch.
         knows_proxies: Whether its rows lie in the space of the student's proxies.
+        faster: Makes a copy of a network that answers sooner. A teacher that is a `network` then asks such a copy of itself.
+        preprocessing: How images are prepared for it; None as for the student. A training then shows it the same crops in its own size.
+        remarks: What a user should know of it before a training begins.
     """
 
     teaches = True
     steady = False
     knows_proxies = False
+    faster: Callable[[nn.Module], nn.Module] | None = None
+    preprocessing: Any = None
+    remarks: Sequence[str] = ()
 
     def train(self, mode: bool = True) -> Teacher:
         return super().train(False)
+
+    @property
+    def network(self) -> nn.Module | None:
+        """The model that it asks, if that is one and stands still for an epoch at least."""
+        return None
 
     def begin(self, student: nn.Module, train_first: Callable[[], nn.Module]) -> None:
         """Called once, before the first step; `train_first` trains the plain loss to its end and returns the model."""
@@ -104,11 +115,18 @@ class _CopyTeacher(Teacher):
             self.model = copy.deepcopy(model).requires_grad_(False)
         except RuntimeError as fault:
             raise InputError(f"model={type(model).__name__} cannot be copied ({fault}); let it keep no outputs between calls") from fault
+        self._fast: list[nn.Module] = []  # a list, so that the copy is no part of this module's state
         self.train(False)
+
+    @property
+    def network(self) -> nn.Module | None:
+        return self.model
 
     @torch.no_grad()
     def forward(self, inputs: Any, indices: Int[Tensor, " b"] | None = None) -> TeacherBatch:
-        return TeacherBatch(self.model(inputs), indices=indices)
+        if self.faster is not None and not self._fast:
+            self._fast.append(self.faster(self.model))
+        return TeacherBatch((self._fast or [self.model])[0](inputs), indices=indices)
 
     def begin(self, student: nn.Module, train_first: Callable[[], nn.Module]) -> None:
         self._copy(student)
@@ -122,10 +140,15 @@ class _CopyTeacher(Teacher):
             refuse("student", type(student).__name__, rule, remedy)
         return zip(own, theirs, strict=True)
 
+    def _load_from_state_dict(self, *how: Any) -> None:
+        self._fast.clear()
+        super()._load_from_state_dict(*how)
+
     @torch.no_grad()
     def _copy(self, student: nn.Module) -> None:
         for own, theirs in self._tensor_pairs(student):
             own.copy_(theirs)
+        self._fast.clear()
 
 
 class PreviousEpochTeacher(_CopyTeacher):
@@ -160,6 +183,10 @@ class EMATeacher(_CopyTeacher):
         require(not half, "model", "half precision", "would round the average away", "keep it in float32 and use autocast")
         self.decay = decay
 
+    @property
+    def network(self) -> nn.Module | None:
+        return None  # it changes with every step, and a faster copy would be made as often
+
     @torch.no_grad()
     def step(self, student: nn.Module) -> None:
         for own, theirs in self._tensor_pairs(student):
@@ -175,14 +202,15 @@ class FrozenTeacher(_CopyTeacher):
     Args:
         model: The model that teaches; it is copied.
         transform: Maps the student's inputs to what the model expects (another size, another normalisation).
+        preprocessing: What the model expects of images, if a training shows it images of its own.
     """
 
     steady = True
     knows_proxies = False
 
-    def __init__(self, model: nn.Module, transform: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, model: nn.Module, transform: Callable[[Any], Any] | None = None, preprocessing: Any = None) -> None:
         super().__init__(model)
-        self.transform = transform
+        self.transform, self.preprocessing = transform, preprocessing
 
     def begin(self, student: nn.Module, train_first: Callable[[], nn.Module]) -> None:
         """Nothing of the student is copied."""
@@ -202,7 +230,7 @@ class FrozenTeacher(_CopyTeacher):
         """
         check_rows("embeddings", embeddings)
         check_unit_length("embeddings", torch.linalg.vector_norm(in_full(embeddings).cpu(), dim=1), embeddings.dtype)  # at once
-        return _TableTeacher(embeddings.detach().clone())
+        return TableTeacher(embeddings.detach().clone())
 
 
 class BornAgainTeacher(_CopyTeacher):
@@ -214,26 +242,34 @@ class BornAgainTeacher(_CopyTeacher):
         self._copy(train_first())
 
 
-class _TableTeacher(Teacher):
-    """One row a sample of the training set, looked up by index."""
+class TableTeacher(Teacher):
+    """One row a sample of the training set, looked up by index; of samples that are not `seen` it knows nothing.
+
+    Args:
+        table: The rows, of unit length where they are seen.
+        seen: Which rows are known; None for all.
+        persistent: Whether its state holds the rows.
+    """
 
     table: Tensor
+    seen: Tensor | None
     steady = True
 
-    def __init__(self, table: Tensor) -> None:
+    def __init__(self, table: Tensor, seen: Tensor | None = None, persistent: bool = True) -> None:
         super().__init__()
-        self.register_buffer("table", table)
+        self.register_buffer("table", table, persistent)
+        self.register_buffer("seen", seen, persistent)
 
     def forward(self, inputs: Any, indices: Int[Tensor, " b"] | None = None) -> TeacherBatch:
         indices = self._own(indices)
-        return TeacherBatch(self.table[indices], indices=indices)
+        return TeacherBatch(self.table[indices], known=None if self.seen is None else self.seen[indices], indices=indices)
 
     def _own(self, indices: Tensor | None) -> Tensor:
         remedies = "call teacher(inputs, indices) with positions in the training set", "size the teacher by the training set"
         return checked_indices(indices, self.table, *remedies)
 
 
-class MemoryTeacher(_TableTeacher):
+class MemoryTeacher(TableTeacher):
     """Each sample's own latest embedding teaches: no second forward pass. A sample not yet seen is not `known`.
 
     >>> teacher = MemoryTeacher(num_samples=4, dim=2)
@@ -250,12 +286,7 @@ class MemoryTeacher(_TableTeacher):
         check_number("num_samples", num_samples, Integral)
         check_number("dim", dim, Integral)
         require(num_samples >= 1 and dim >= 1, "num_samples, dim", (num_samples, dim), "must be 1 or more", "pass the training set's size")
-        super().__init__(torch.zeros(num_samples, dim))
-        self.register_buffer("seen", torch.zeros(num_samples, dtype=torch.bool))
-
-    def forward(self, inputs: Any, indices: Int[Tensor, " b"] | None = None) -> TeacherBatch:
-        indices = self._own(indices)
-        return TeacherBatch(self.table[indices], known=self.seen[indices], indices=indices)
+        super().__init__(torch.zeros(num_samples, dim), torch.zeros(num_samples, dtype=torch.bool))
 
     @torch.no_grad()
     def observe(self, indices: Int[Tensor, " b"], embeddings: Float[Tensor, "b d"]) -> None:

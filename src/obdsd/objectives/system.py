@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from obdsd.errors import InputError
 from obdsd.method.distillation import SelfDistillation
+from obdsd.method.stages import stage
 from obdsd.method.targets import Targets
 from obdsd.method.teachers import NoTeacher, Teacher, TeacherBatch
 from obdsd.objectives.objective import parameter_groups_of
@@ -86,7 +87,10 @@ class System(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """The base loss, and τ²·(t/T)·λ·KL(the teacher's targets ‖ student)."""
         base = self.objective(rows, labels)
-        return base, self.distill(rows, taught, progress) if self.asks(progress) else torch.zeros_like(base)
+        if not self.asks(progress):
+            return base, torch.zeros_like(base)
+        with stage("targets"):
+            return base, self.distill(rows, taught, progress)
 
     def after_step(self, indices: Int[Tensor, " b"], rows: Float[Tensor, "b d"]) -> None:
         """Called after an optimiser step with the items of the batch and the embeddings that they had before it."""

@@ -59,7 +59,7 @@ class Matrix:
 class Batch:
     """One real batch, rows and columns of its matrices ordered by class."""
 
-    matrices: Sequence[Matrix]
+    matrices: Sequence[Matrix]  # none if there was no teacher
     classes: Sequence[str]  # of the rows
     which: str  # epoch, number, and who taught in it
 
@@ -94,7 +94,8 @@ class Run:
     batch: Batch
     cost: Cost | None  # None if the training cannot be set up here
     training_seconds: float
-    options: Mapping[str, object]
+    taught: bool  # whether anything was, beside the labels
+    options: Mapping[str, object]  # without those that do nothing beside the others
     versions: Mapping[str, str]
 
 

@@ -31,8 +31,8 @@ class Steps:
 
     def turn(self) -> tuple[float, float, float]:
         """Seconds of the teacher, of its targets, and of a whole step."""
-        inputs, labels, indices = self.batch
-        teaching, taught = seconds_of(partial(self.trainer.teach, inputs, indices, labels), self.device)
+        inputs, labels, indices, *shown = self.batch
+        teaching, taught = seconds_of(partial(self.trainer.teach, shown[0] if shown else inputs, indices, labels), self.device)
         refining, _ = seconds_of(partial(_refine, self.trainer, taught), self.device)
         return teaching, refining, seconds_of(self.step, self.device)[0]
 

@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from obdsd.data import short_name
 from obdsd.evaluation.metrics import Progress, measured
 from obdsd.models.devices import choose_device
-from obdsd.options import as_dict
+from obdsd.options import as_dict, why_idle
 from obdsd.report.content import Content, Cost, Run
 from obdsd.report.cost import Steps, cost_of
 from obdsd.report.headline import commands_of, facts_of, headline_of_comparison, headline_of_runs
@@ -79,7 +80,7 @@ def gather(
     show("batches and steps", len(records), len(records))
     headline = headline_of_runs(opened) if comparison is None else headline_of_comparison(comparison)
     return Content(
-        title=f"{', '.join(opened)} on {collection.name}",
+        title=f"{', '.join(opened)} on {short_name(collection.name)}",
         **headline._asdict(),
         facts=facts_of(records, collection, shown, models[0].preprocessing, map) | ({"pictures": views.lent} if views.lent else {}),
         curves=curves_of(records),
@@ -116,7 +117,8 @@ def _run(name: str, record: RunRecord, shown: Shown, views: Views, place: int, *
         per_class=[recalls.get(name, float("nan")) for name in shown.classes],
         scores={f"{metric.title}, %" if metric.percent else metric.title: metric.text(value) for metric, value in scores},
         training_seconds=record.seconds,
-        options=as_dict(record.options),
+        taught=record.options.distils,
+        options={option: value for option, value in as_dict(record.options).items() if not why_idle(record.options, option)},
         versions=record.versions,
         **inside,
     )

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from obdsd.data import Collection
+from obdsd.data import Collection, short_name
 from obdsd.data.unusable import left_out_lines
 from obdsd.evaluation.metrics import metric
 from obdsd.experiments.comparison import Comparison, compared_metrics, summarise
 from obdsd.experiments.statistics import Interval
-from obdsd.experiments.tables import below_untrained, caption, ends, rows_of, sentences, units
+from obdsd.experiments.tables import below_untrained, caption, ends, rows_of, sentences, title_of, units, untrained, weights
 from obdsd.preprocessing import Preprocessing
 from obdsd.report.content import Chart, Kind, Mark
 from obdsd.report.items import TRAINING_CLASSES, Shown
@@ -79,16 +79,16 @@ def headline_of_runs(runs: Mapping[str, RunRecord]) -> Headline:
             told.append(f"{result} with one run each: no interval over seeds, no conclusion.")
         scores = [metric(name).text(mean.mean) for name, mean in line.means.items()]
         rows.append([line.name, *scores, *difference, str(record.options.seed)])
-    told += [f"{name}, untrained: {100 * value:.1f} %." for name, value in comparison.reference.items()]
-    told += below_untrained(comparison)
-    titles = [shown.title for shown in compared_metrics()]
+    told += [f"{untrained(name)}, untrained: {100 * value:.1f} %." for name, value in comparison.reference.items()]
+    told += [*weights(comparison), *below_untrained(comparison)]
+    titles = list(map(title_of, compared_metrics()))
     paired = " Differences are to the first run, their interval by bootstrap over classes (95 %)." if others else ""
     return Headline(
         _chart([Estimate(line.name, line.means[RECALL].mean) for line in comparison.lines], comparison, ONE_RUN),
         told,
         ["", *titles, *(["Recall@1, difference", "over classes"] if others else []), "seed"],
         rows,
-        f"{comparison.data}, {comparison.scored} classes; {units()}.{paired}",
+        f"{short_name(comparison.data)}, {comparison.scored} classes; {units()}.{paired}",
     )
 
 
@@ -97,12 +97,12 @@ def _chart(rows: Sequence[Estimate], comparison: Comparison, how: str) -> Chart 
     return chart_of(rows, comparison.reference, f"{recall.title} on the {comparison.scored} classes, in percent. {recall.sentence} {how}")
 
 
-def chart_of(rows: Sequence[Estimate], untrained: Mapping[str, float], sentence: str) -> Chart | None:
-    """The picture; None if there is a single number. The first row is the baseline; `untrained` is what there was before, by name."""
-    if len(rows) + len(untrained) < 2:
+def chart_of(rows: Sequence[Estimate], before: Mapping[str, float], sentence: str) -> Chart | None:
+    """The picture; None if there is a single number. The first row is the baseline; `before` is what there was untrained, by name."""
+    if len(rows) + len(before) < 2:
         return None
     baseline = rows[0].value
-    start, end = _axis(rows, [100 * value for value in untrained.values()])
+    start, end = _axis(rows, [100 * value for value in before.values()])
 
     def place(points: float) -> float:
         return round(100 * (points - start) / (end - start), 3)
@@ -120,7 +120,7 @@ def chart_of(rows: Sequence[Estimate], untrained: Mapping[str, float], sentence:
         )
 
     marks = [mark(rows[0], "single" if len(rows) == 1 else "baseline"), *(mark(row, _kind(row)) for row in rows[1:])]
-    marks += [mark(Estimate(f"{name}, untrained", value), "untrained") for name, value in untrained.items()]
+    marks += [mark(Estimate(f"{untrained(name)}, untrained", value), "untrained") for name, value in before.items()]
     step = next((step for step in STEPS if (end - start) / step <= TICKS), STEPS[-1])
     ticks = [number * step for number in range(math.ceil(start / step), math.floor(end / step) + 1)]
     return Chart(marks=marks, ticks=[(place(tick), f"{tick:g}") for tick in ticks], baseline=place(100 * baseline), sentence=sentence)
@@ -160,7 +160,7 @@ def facts_of(
     train = collection["train"]
     epochs = [f"{record.chosen_by} (epoch {record.epoch + 1} of {record.options.epochs})" for record in records]
     facts = {
-        "data": options.data,
+        "data": short_name(options.data),
         "trained on": f"{len(train.class_names):,} classes, {len(train):,} {things}",
         "scored on": f"{len(next(iter(scored.values())).class_names):,} other classes, "
         + " and ".join(f"{len(part):,} {things} ({name})" for name, part in scored.items()),

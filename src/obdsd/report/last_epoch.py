@@ -57,10 +57,15 @@ class LastEpoch(NamedTuple):
 def last_epoch_of(
     record: RunRecord, model: Embedder, collection: Collection, device: torch.device
 ) -> tuple[list[Lesson], Batch, Trainer | None]:
-    """What is seen where the run was trained: what was taught in its batches, the first of them, and the training to take steps of."""
+    """What is seen where the run was trained: what its teacher taught in its batches, the first of them, and the training to take steps
+    of."""
     if record.options.frozen:  # then it saw features, and the model was its head
-        features = unit_features(model.to(device), collection, device=device, workers=None)
+        features = unit_features(model.to(device), collection, device=device, workers=None, batch_size=record.options.eval_batch_size)
         model, collection = model.head_alone(), as_rows(collection, features)
+    if not record.options.has_teacher:  # then there is nothing to be seen but the training itself
+        trainer = _trainer(record, model.to(device), collection, device)
+        model.cpu()
+        return [], Batch(matrices=[], classes=[], which=""), trainer
     part = training_part(record.options, collection)
     last = _last_epoch(record, model.to(device), collection, device)
     lessons = _lessons(record, model, part, last, device)
@@ -88,16 +93,13 @@ def _last_epoch(record: RunRecord, model: Embedder, collection: Collection, devi
         trainer.place.epoch = record.last_epoch
         if trainer.system.asks(trainer.progress) and (under_way or teacher.steady):
             return LastEpoch(trainer, None, str(record.options.teacher))
-        if not teacher.teaches and under_way and trainer.place.step == 0:
-            who, stand_in = "the model an epoch before, though it did not teach", PreviousEpochTeacher(trainer.model)
-            break
     return LastEpoch(trainer, stand_in.to(device), who)
 
 
 def _trainer(record: RunRecord, model: Embedder, collection: Collection, device: torch.device) -> Trainer | None:
     """The training at the beginning of its last epoch; the trained model stands for what only a checkpoint holds."""
     halved = record.options.precision == "16" and device.type != "cuda"
-    options = of_head(record.options).replace(device=str(device), workers=0, **({"precision": "32"} if halved else {}))
+    options = of_head(record.options).replace(device=str(device), workers=0, cache=None, **({"precision": "32"} if halved else {}))
     try:
         trainer = Trainer(options, collection)
     except InputError:
@@ -114,14 +116,17 @@ def _lessons(record: RunRecord, model: Embedder, part: Part, last: LastEpoch, de
     model.eval()
     if last.trainer is not None:
         last.trainer.begin_epoch()
-    batches = TrainingBatches(record.options.replace(workers=0), part, model)
+    teachers = None if last.trainer is None else last.trainer.system.teacher.preprocessing
+    batches = TrainingBatches(record.options.replace(workers=0), part, model, teachers=teachers)
     number = 1 if batches.rows is None else BATCHES
     drawn = islice(batches.epoch(record.last_epoch), number)
     lessons = [_lesson(record.options, model, last, *(values.to(device) for values in batch)) for batch in drawn]
     return [lesson for lesson in lessons if len(lesson.labels) > 1]
 
 
-def _lesson(options: TrainOptions, model: Embedder, last: LastEpoch, inputs: Tensor, labels: Tensor, indices: Tensor) -> Lesson:
+def _lesson(
+    options: TrainOptions, model: Embedder, last: LastEpoch, inputs: Tensor, labels: Tensor, indices: Tensor, shown: Tensor | None = None
+) -> Lesson:
     student = torch.cat([model(some) for some in torch.split(inputs, options.micro_batch or len(inputs))])
     known: slice | Tensor = slice(None)
     targets: Tensor | None = None
@@ -129,7 +134,7 @@ def _lesson(options: TrainOptions, model: Embedder, last: LastEpoch, inputs: Ten
         teacher = in_chunks(last.stand_in, inputs, indices, options.micro_batch)
     else:
         assert last.trainer is not None
-        batch = last.trainer.teach(inputs, indices, labels)
+        batch = last.trainer.teach(inputs if shown is None else shown, indices, labels)
         assert batch is not None
         known, teacher = slice(None) if batch.known is None else batch.known, batch.only_known()
         targets = last.trainer.system.distill.taught(teacher).float().cpu() if len(teacher.embeddings) > 1 else None

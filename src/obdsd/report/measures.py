@@ -11,6 +11,7 @@ from obdsd.data import Part
 from obdsd.evaluation.geometry import singular_values
 from obdsd.evaluation.metrics import METRICS
 from obdsd.evaluation.pairs import cosine_histograms, gradient_shares
+from obdsd.experiments.tables import title_of
 from obdsd.report.content import Curve, Geometry, PairShares
 from obdsd.report.last_epoch import Lesson
 from obdsd.training import RunRecord
@@ -35,14 +36,18 @@ OF_THE_STEP = {  # by its place in a line of metrics.jsonl: a curve's title and 
 
 def curves_of(records: Sequence[RunRecord]) -> list[Curve]:
     """The parts of the loss, and every metric that a training measures on its way: each curve that a run has."""
-    sources = dict(OF_THE_STEP)
+    sources, taught = dict(OF_THE_STEP), [record.options.distils for record in records]
+    if not any(taught):
+        sources["loss", "base"] = ("Loss", sources["loss", "base"][1])
     scores = [metric for metric in METRICS.values() if metric.compared and not metric.on_training_set]
     for part, where in (("validation", "held-out classes"), ("test", "test classes (nothing is chosen by them)")):
         sources |= {(part, metric.name): (f"{metric.title}, {where}", metric.sentence) for metric in scores}
-    sources |= {("train", metric.name): (metric.title, metric.sentence) for metric in METRICS.values() if metric.on_training_set}
+    sources |= {("train", metric.name): (title_of(metric), metric.sentence) for metric in METRICS.values() if metric.on_training_set}
     curves = []
     for (group, name), (title, sentence) in sources.items():
-        values = [[(int(line["epoch"]) + 1, line.get(group, {}).get(name)) for line in record.metrics] for record in records]
+        about_teaching = "distillation" in (group, name)  # where nobody teaches it is a row of zeros
+        measured = [record.metrics if own or not about_teaching else [] for own, record in zip(taught, records, strict=True)]
+        values = [[(int(line["epoch"]) + 1, line.get(group, {}).get(name)) for line in lines] for lines in measured]
         lines = [[(epoch, float(value)) for epoch, value in own if value is not None] for own in values]
         curves.append(Curve(title=title, sentence=sentence, lines=lines))
     return [curve for curve in curves if any(curve.lines)]

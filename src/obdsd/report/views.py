@@ -22,12 +22,14 @@ from obdsd.evaluation.embedding import embed
 from obdsd.evaluation.metrics import Progress, counted
 from obdsd.loading import Loader
 from obdsd.models import Embedder
+from obdsd.models.inference import for_inference
 from obdsd.report.items import Shown
 
 SIDE = 56  # pixels of a picture's longer side
 QUALITY = 70  # of WebP: less than a kilobyte for a photograph
-CROPS = 500  # queries of which a crop searches
+CROPS = 200  # queries of which a crop searches
 CROP_SIDE = 0.5  # of the image's sides
+BATCH = 32  # items that are read and seen at a time; progress is told after each batch
 
 Rows = NDArray[np.float32]
 Advance = Callable[[int], None]  # told how many more are done
@@ -83,26 +85,24 @@ def views_of(
     show: Progress,
 ) -> Views:
     """`kept` holds what each model made of whole parts, if that was kept; the rest is embedded now."""
-    total = sum(map(len, shown.parts.values()))
-    pictures, lent = _pictures(collection, shown, pictures_from, counted(show, "pictures", total))
-    advance = counted(show, "embedding", (total + len(training)) * len(models))
-    by_part = []
-    for name, part in [*shown.parts.items(), ("train", training)]:
+    numbers = shown.numbers(shown.asking)
+    most = CROPS if all(model.preprocessing is not None for model in models) else 0  # only images have crops
+    queries = np.sort(np.random.default_rng(seed).permutation(numbers)[:most])
+    crops = Crops(**vars(shown.parts[shown.asking].take(queries - numbers[0])), seed=seed)
+    advance = counted(show, "pictures for the page", sum(map(len, shown.parts.values())) + len(crops))
+    pictures, lent = _pictures(collection, shown, pictures_from, advance)
+    crop_pictures = pictures_of(crops, advance)
+    parts, known = [*shown.parts.items(), ("train", training)], []
+    for name, part in parts:
         place = {position: place for place, position in enumerate(collection[name].positions.tolist())}
         chosen = [place[position] for position in part.positions.tolist()]
-        known = {number: own[name][chosen] for number, own in enumerate(kept) if name in own}
-        by_part.append(_rows(models, part, known, device, advance))
-    *of_items, of_training = by_part
+        known.append({number: own[name][chosen] for number, own in enumerate(kept) if name in own})
+    left = sum(len(part) * (len(models) - len(own)) for (_, part), own in zip(parts, known, strict=True))  # the estimate is of what is left
+    advance = counted(show, "embedding for the page", left + len(crops) * len(models))
+    seeing = [for_inference(model) for model in models]
+    *of_items, of_training = (_rows(seeing, part, own, device, advance) for (_, part), own in zip(parts, known, strict=True))
     rows = [np.concatenate(own) for own in zip(*of_items, strict=True)]
-    queries, crop_pictures, crops = np.empty(0, dtype=np.int64), [], []
-    if all(model.preprocessing is not None for model in models):
-        numbers = shown.numbers(shown.asking)
-        queries = np.sort(np.random.default_rng(seed).permutation(numbers)[:CROPS])
-        part = Crops(**vars(shown.parts[shown.asking].take(queries - numbers[0])), seed=seed)
-        advance = counted(show, "crops", len(part) * (1 + len(models)))
-        crop_pictures = pictures_of(part, advance)
-        crops = _rows(models, part, {}, device, advance)
-    return Views(pictures, lent, rows, of_training, queries, crop_pictures, crops)
+    return Views(pictures, lent, rows, of_training, queries, crop_pictures, _rows(seeing, crops, {}, device, advance) if len(crops) else [])
 
 
 def _pictures(collection: Collection, shown: Shown, asked: str | None, advance: Advance) -> tuple[list[bytes | None], str]:
@@ -132,14 +132,13 @@ class Several(nn.ModuleList):
 def _rows(models: Sequence[Embedder], part: Part, known: Mapping[int, Rows], device: torch.device, advance: Advance) -> list[Rows]:
     """Each model's rows of a part: those that are known by the model's number, else by the model."""
     found = dict(known)
-    advance(len(found) * len(part))
     for preprocessing in dict.fromkeys(model.preprocessing for model in models):
         alike = [number for number, model in enumerate(models) if model.preprocessing == preprocessing and number not in known]
         if not alike:
             continue
         items = part if preprocessing is None else part.replace(transform=evaluation_transform(preprocessing))
-        together, workers = Several([models[number] for number in alike]), loader_workers(None, part)
-        rows = embed(together, items, batch_size=256, workers=workers, device=device, advance=partial(together.tell, advance))
+        together, workers = Several([for_inference(models[number]) for number in alike]), loader_workers(None, part)
+        rows = embed(together, items, batch_size=BATCH, workers=workers, device=device, advance=partial(together.tell, advance))
         ends = np.cumsum([models[number].dim for number in alike])[:-1]
         found |= {number: np.ascontiguousarray(own) for number, own in zip(alike, np.split(rows, ends, axis=1), strict=True)}
     return [found[number] for number in range(len(models))]
@@ -160,7 +159,7 @@ def pictures_of(part: Part, advance: Advance) -> list[bytes | None]:
         advance(len(part))
         return [None] * len(part)
     found: list[bytes | None] = []
-    for small, *_ in Loader(part.replace(transform=thumbnail), batch_size=64, num_workers=loader_workers(None, part)):
+    for small, *_ in Loader(part.replace(transform=thumbnail), batch_size=BATCH, num_workers=loader_workers(None, part)):
         found += [picture or None for picture in small]
         advance(len(small))
     return found

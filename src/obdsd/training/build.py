@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +18,13 @@ from obdsd.data.check import check_scorable, check_trainable, check_unseen, scor
 from obdsd.data.noise import flip_labels
 from obdsd.data.unusable import Progress, check_readable
 from obdsd.errors import InputError
+from obdsd.files import check_file
 from obdsd.method.distillation import SelfDistillation
 from obdsd.models.folder import check_pretrained
+from obdsd.models.places import located
 from obdsd.objectives import System
-from obdsd.options import ARCHITECTURE, USUAL_BATCH, TrainOptions, opening
+from obdsd.options import ARCHITECTURE, USUAL_BATCH, TrainOptions, opening, why_idle
+from obdsd.preprocessing import Preprocessing
 from obdsd.provenance import TrainedOn, short_digest
 
 if TYPE_CHECKING:  # it takes seconds to import, and data that cannot be opened are told without it
@@ -81,9 +84,14 @@ def check_images(options: TrainOptions, collection: Collection, progress: Progre
 
 
 def check_sources(options: TrainOptions) -> None:
-    """Refuse data and files of weights that cannot be opened, and a backbone that there is not, before anything is built."""
+    """Refuse data, teachers and files of weights that cannot be opened, and a backbone that there is not, before anything is built."""
     if lies_on_disk(options.data):
         collection_of(options.replace(skip_unreadable=False))  # whether images can be read is looked at later, once
+    teacher = options.teacher.settings if options.teacher.name in ("frozen", "embeddings") else {}
+    if "source" in teacher:
+        located(str(teacher["source"]))
+    if "file" in teacher:
+        check_file(Path(str(teacher["file"])).expanduser())
     if options.init is not None:
         return
     check_pretrained(options.pretrained)
@@ -154,10 +162,18 @@ def _begun_with(options: TrainOptions, collection: Collection) -> Embedder:
     return model.train()
 
 
-def described(options: TrainOptions, model: Embedder) -> TrainOptions:
-    """The options with what the model really is, where it was not made by them."""
-    made = {name: getattr(model.architecture, name) for name in ARCHITECTURE}
-    return options if options.init is None else options.replace(**made)
+def with_side(options: TrainOptions, *seen: Preprocessing | None) -> TrainOptions:
+    """The options with the shorter side of images that are kept: as much as those who see them take at a test."""
+    sides = [each.resize for each in seen if each is not None]
+    return options.replace(cache_side=max(sides)) if options.cache and options.cache_side is None and sides else options
+
+
+def described(options: TrainOptions, model: Embedder, device: torch.device) -> TrainOptions:
+    """The options with what the model really is, where it was not made by them, and how its images are stored."""
+    made = {} if options.init is None else {name: getattr(model.architecture, name) for name in ARCHITECTURE}
+    if options.channels_last is None and not why_idle(options, "channels_last"):
+        made["channels_last"] = device.type in ("cpu", "cuda")
+    return options.replace(**made)
 
 
 def system_of(options: TrainOptions, model: Embedder, part: Part) -> System:
@@ -166,7 +182,7 @@ def system_of(options: TrainOptions, model: Embedder, part: Part) -> System:
     def make_loss(dim: int) -> nn.Module:
         return LOSSES.build(options.loss, num_classes=len(part.class_names), dim=dim, seed=options.seed)
 
-    teacher = TEACHERS.build(options.teacher, model=model, num_samples=len(part), dim=model.dim)
+    teacher = TEACHERS.build(options.teacher, model=model, part=part, num_samples=len(part), dim=model.dim)
     distill = SelfDistillation(options.weight, options.temperature, TARGETS.build(options.targets), options.ramp)
     system = SYSTEMS.build(options.system, model=model, make_loss=make_loss, teacher=teacher, distill=distill, seed=options.seed)
     try:
@@ -182,11 +198,15 @@ def check_seen(options: TrainOptions, collection: Collection, system: System, be
     of others."""
     if options.score == "none":
         return []
+    from obdsd.data.teachers import StoredTeacher
     from obdsd.models import Embedder
 
     chosen = scored_parts(options.data, collection.parts, "val" if options.score == "validation" else "test")
-    teachers = [module for module in system.modules() if isinstance(module, Embedder) and module is not system.model]
+    teachers = [module for module in system.modules() if isinstance(module, (Embedder, StoredTeacher)) and module is not system.model]
     remarks = [remark for teacher in teachers for remark in check_unseen(str(options.teacher), teacher.trained_on, chosen)]
+    if any(isinstance(teacher, StoredTeacher) and teacher.trained_on is None for teacher in teachers):
+        unknown = "its file does not say what its model was trained on; if on what is scored, the scores owe to that"
+        remarks.append(f"teacher={options.teacher}: {unknown}")
     return remarks if begun_as is None else [*remarks, *check_unseen(str(options.init or options.pretrained), begun_as, chosen)]
 
 

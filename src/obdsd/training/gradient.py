@@ -79,7 +79,7 @@ def targets_reading(distill: SelfDistillation, teacher: TeacherBatch, labels: Te
         teacher, labels = teacher.only_known(), labels[teacher.known]
     if len(labels) < 2:
         return {}
-    targets = distill.taught(teacher)
+    targets = torch.nn.functional.normalize(distill.taught(teacher), p=1, dim=1)  # of labels that do not sum to 1, their shares
     entropy = -torch.special.xlogy(targets, targets).sum(dim=1).mean()
     kin = (labels[:, None] == labels[None, :]).fill_diagonal_(False)
     return {"entropy": float(entropy) / math.log(len(labels)), "same_class": float((targets * kin).sum(dim=1).mean())}

@@ -11,11 +11,13 @@ from torch import Tensor
 from obdsd.data import Part
 from obdsd.data.batches import ClassBatches, InstanceBatches
 from obdsd.data.collection import loader_workers
-from obdsd.data.transforms import Augmented, training_transform
+from obdsd.data.decoded import reduced
+from obdsd.data.transforms import Augmented, RandomCrop, ToNumbers
 from obdsd.errors import InputError
 from obdsd.loading import Loader
 from obdsd.models import Embedder
 from obdsd.options import TrainOptions
+from obdsd.preprocessing import Preprocessing
 
 
 def sampler_of(options: TrainOptions, part: Part, rank: int = 0, processes: int = 1) -> ClassBatches | InstanceBatches:
@@ -33,18 +35,33 @@ def sampler_of(options: TrainOptions, part: Part, rank: int = 0, processes: int 
 
 
 class TrainingBatches:
-    """The batches of any epoch as (inputs, labels, indices), a function of seed and epoch; of several processes, this one's slice."""
+    """The batches of any epoch as (inputs, labels, indices), a function of seed and epoch; of several processes, this one's slice.
 
-    def __init__(self, options: TrainOptions, part: Part, model: Embedder, sampler: ClassBatches | InstanceBatches | None = None) -> None:
+    With `teachers`, what another teacher expects of images, its own inputs of the same crops come fourth.
+    """
+
+    def __init__(
+        self,
+        options: TrainOptions,
+        part: Part,
+        model: Embedder,
+        sampler: ClassBatches | InstanceBatches | None = None,
+        teachers: Preprocessing | None = None,
+    ) -> None:
         self.sampler = sampler or sampler_of(options, part)
         self.rows: Tensor | None = None
         self.labels = torch.from_numpy(part.labels)
         if model.preprocessing is None:  # rows of a matrix: no item is read alone
-            if options.supervision == "none":
-                raise InputError("supervision=none needs two views of an image, and rows of an embeddings file have one; give images")
+            if options.supervision == "none" and options.per_class > 1:
+                remedy = "give images, or learn from a teacher alone with loss=none and per_class=1"
+                raise InputError(f"supervision=none needs two views of an image, and rows of an embeddings file have one; {remedy}")
             self.rows = torch.from_numpy(part.matrix())
             return
-        images: Any = Augmented(part, training_transform(model.preprocessing, options.crop, options.flip), options.seed)
+        part = reduced(part, options.cache_side or 0, model.preprocessing.interpolation)
+        seen = [each for each in (model.preprocessing, teachers) if each]
+        crops = [RandomCrop(each, options.crop, options.flip) for each in seen]
+        images: Any = Augmented(part, crops[0], options.seed, *crops[1:])
+        self.numbers = [ToNumbers(each) for each in seen]
         workers = loader_workers(options.workers, part)
         self.loader = Loader(
             images,
@@ -57,11 +74,13 @@ class TrainingBatches:
     def __len__(self) -> int:
         return self.sampler.number
 
-    def epoch(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def epoch(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, ...]]:
         """From batch `first` on."""
         self.sampler.set_epoch(epoch, first)
         if self.rows is None:
-            yield from self.loader
+            for pixels, labels, indices, *shown in self.loader:
+                inputs, *others = (numbers(each) for numbers, each in zip(self.numbers, (pixels, *shown), strict=True))
+                yield inputs, labels, indices, *others
             return
         for draws in self.sampler:
             indices = torch.tensor([draw.item for draw in draws])

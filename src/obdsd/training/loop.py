@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from obdsd.data import Collection
+from obdsd.data.teachers import OtherRows
 from obdsd.data.unusable import left_out_lines
 from obdsd.errors import InputError, Terminated
 from obdsd.evaluation import Scores
@@ -27,8 +29,10 @@ from obdsd.stopping import Stop
 from obdsd.terminal import Tell, TrainingDisplay, Watch, stages, training_display
 from obdsd.training import build
 from obdsd.training.loggers import check_logger, flat, logger_of
+from obdsd.training.profile import Profile
 from obdsd.training.ranks import Ranks, engine
 from obdsd.training.run_folder import RunFolder, RunRecord, as_begun, data_record, run_path
+from obdsd.training.scoring import FROZEN
 from obdsd.training.trainer import Diverged, Place, Trainer
 
 SYSTEM = ("loss", "teacher", "targets", "system", "weight", "temperature", "ramp")
@@ -42,6 +46,8 @@ class Loop:
         self.trainer, self.folder, self.stop = trainer, folder, stop
         self.options, self.ranks, self.scoring = trainer.options, trainer.ranks, trainer.scoring
         self.saved = time.monotonic()
+        self.told: str | None = None  # the teacher's precision
+        self.profile = Profile(folder.path, trainer.device) if self.options.profile and folder.writes else None
 
     def run(self, display: TrainingDisplay) -> None:
         """All epochs that are left."""
@@ -49,7 +55,10 @@ class Loop:
         with self.stop.deferred():
             while self.trainer.place.epoch < self.options.epochs and not 0 < self.options.patience <= self.trainer.place.stale:
                 self._run_epoch(display)
-                line = self._close_epoch(self._evaluate())
+                since, scores = time.perf_counter(), self._evaluate()
+                if self.profile is not None and scores:
+                    self.profile.evaluated(time.perf_counter() - since)
+                line = self._close_epoch(scores)
                 display.epoch(line)
                 if logger is not None:
                     number = line["epoch"] + 1  # as people count
@@ -64,12 +73,15 @@ class Loop:
         trainer, place = self.trainer, self.trainer.place
         since = time.perf_counter()
         trainer.begin_epoch()
-        for inputs, labels, indices in self._batches_left():
+        if trainer.answers is not None and trainer.answers.precision != self.told:
+            self.told = trainer.answers.precision
+            display.note(str(trainer.answers))
+        for inputs, labels, indices, *shown in self._batches_left():
             factor = lr_factor(self.options, place.epoch, (place.step + 1) / len(trainer.batches))
             for group in trainer.optimizer.param_groups:
                 group["lr"] = group["base_lr"] * factor
             try:
-                parts = trainer.step(inputs, labels, indices)
+                parts = trainer.step(inputs, labels, indices, *shown)
             except InputError as fault:
                 raise self._failure(fault, indices) from fault
             losses = {name: float(value) for name, value in parts.items()}
@@ -84,10 +96,14 @@ class Loop:
                 f"epoch {place.epoch + 1}: the model's weights are not finite; the checkpoint before is kept, try a smaller lr"
             )
 
-    def _batches_left(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def _batches_left(self) -> Iterator[tuple[Tensor, ...]]:
         place = self.trainer.place
+        batches = self.trainer.batches.epoch(place.epoch, place.step)
         try:
-            yield from self.trainer.batches.epoch(place.epoch, place.step)
+            if self.profile is None or place.epoch < min(1, self.options.epochs - 1):  # the first epoch may have no teacher yet
+                yield from batches
+            else:
+                yield from self.profile.watched(batches)
         except Terminated:  # a process of the loader is lost; the step before is complete
             self._save()
             raise
@@ -110,6 +126,8 @@ class Loop:
         """Go on where the run's last checkpoint was written."""
         try:
             self.trainer.restore(state)
+        except OtherRows:
+            raise
         except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as mismatch:
             first = " ".join(str(mismatch).split())[:160]
             raise InputError(f"{self.folder.checkpoints.last}: is of another model or optimiser ({first}); begin a new run") from mismatch
@@ -140,6 +158,8 @@ class Loop:
         loss["weight"] = trainer.system.current_weight(trainer.progress)
         line: dict[str, Any] = {"epoch": place.epoch, "loss": loss}
         line |= {"seconds": round(place.epoch_seconds, 3), "items_per_second": round(place.items / max(place.epoch_seconds, 1e-9), 1)}
+        if trainer.answers is not None:
+            line["teacher"] = asdict(trainer.answers)
         if place.reading:
             line["distillation"] = {name: finite_or_none(value) for name, value in place.reading.items()}
         line |= scores
@@ -207,7 +227,13 @@ class Loop:
         wanted = options.reference and self.trainer.model.knows_something and options.score != "none" and untrained
         if wanted and self.ranks.once(self.folder.reference) is None:
             display.note("scoring the untrained features")
-            self.folder.write("reference.json", self.scoring.reference())
+            self.folder.write("reference.json", self._with_size(self.scoring.reference()))
+
+    def _with_size(self, reference: Mapping[str, Any]) -> dict[str, Any]:
+        """Of images the features depend on the size at which they are seen: their name says it."""
+        seen_as = self.trainer.whole.preprocessing
+        at = "" if seen_as is None else f" at {seen_as.size} px"
+        return {name + at * (name == FROZEN): scores for name, scores in reference.items()}
 
     def _failure(self, fault: InputError, indices: Tensor) -> InputError:
         """The one line for a step that cannot be taken; the batch's items go to a file."""
@@ -253,7 +279,7 @@ def train(options: TrainOptions, *, show: bool | Watch = True, notes: Sequence[s
             if ranks.size > 1:
                 epoch, step = trainer.place.epoch + 1, trainer.place.step + 1
                 ranks.agree({"the epoch": epoch, "the step": step, "the weights' digest": trainer.digest()})
-            with training_display(show, options.epochs, len(trainer.batches), trainer.place.epoch) as display:
+            with training_display(show, options.epochs, len(trainer.batches), trainer.place.epoch, options.distils) as display:
                 trainer.scoring.progress = display.stage
                 for remark in remarks:
                     display.note(remark)
@@ -293,12 +319,12 @@ def _prepared(
     here = {"threads": torch.get_num_threads(), "processes": ranks.size}
     opened = ranks.attempt(lambda: folder.open(options, data, here) if folder.writes else None)
     trainer = ranks.attempt(lambda: Trainer(options, collection, ranks, announce=before_long_work, progress=tell))
-    if not options.frozen:
-        ranks.attempt(before_long_work)
     of_models = ranks.attempt(lambda: build.check_seen(options, collection, trainer.system, trainer.begun_as))
     ranks.attempt(lambda: folder.begin(trainer.options, data, here, collection.left_out))
     state, remarks = ranks.once(lambda: opened)  # type: ignore[misc]
-    return trainer, state, [*left_out_lines(collection), *of_data, *remarks, *of_models, *build.never_taught(options, trainer.system)]
+    of_data += [trainer.remark] if trainer.remark else []
+    of_system = [*trainer.system.teacher.remarks, *build.never_taught(options, trainer.system)]
+    return trainer, state, [*left_out_lines(collection), *of_data, *remarks, *of_models, *of_system]
 
 
 @contextmanager

@@ -19,7 +19,6 @@ import torch
 from lightning.fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor, distributed, nn
-from torch.distributed.nn.functional import all_gather
 
 from obdsd.data import Part
 from obdsd.errors import FinishedError, InputError, SharedError, Terminated
@@ -55,6 +54,22 @@ def _disconnect() -> None:
     """gloo's threads, if they still run when Python ends, abort the process."""
     if distributed.is_initialized():
         distributed.destroy_process_group()
+
+
+class _Gathered(torch.autograd.Function):
+    """All ranks' rows; the gradient of a rank's rows is the sum of what all ranks have for them. (torch's own is deprecated, and what it
+    recommends is not in older versions.)"""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, ranks: Ranks) -> Tensor:
+        ctx.own = slice(ranks.rank * len(z), (ranks.rank + 1) * len(z))
+        return ranks.all(z)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        gradient = gradients[0].clone(memory_format=torch.contiguous_format)
+        distributed.all_reduce(gradient)
+        return gradient[ctx.own], None
 
 
 class Ranks:
@@ -107,7 +122,7 @@ class Ranks:
 
     def rows(self, z: Tensor) -> Tensor:
         """All ranks' rows, with their gradient, in the order of the global batch."""
-        return z if self.size == 1 else torch.cat(all_gather(z))  # type: ignore[no-untyped-call]
+        return z if self.size == 1 else _Gathered.apply(z, self)
 
     def all(self, values: Tensor) -> Tensor:
         """The same without gradient."""

@@ -31,7 +31,6 @@ if TYPE_CHECKING:  # what takes seconds to import is not needed to tell what is 
     from obdsd.models import Embedder
 
 FORMAT = 5  # 4 knew image files by their sizes alone
-FITTED = ("batch_size",)  # options that, left out, fit the data
 LOCK_SECONDS = 10  # that a process may take to end after it was told to
 TRAIN_OR_COMPARE = "give the folder of a finished obdsd train or obdsd compare"
 
@@ -138,12 +137,17 @@ def as_begun(options: TrainOptions, begun: TrainOptions | None) -> TrainOptions:
     """Options that a run fitted to its data, or to the model that it began with, stay as they were when it goes on."""
     if begun is None:
         return options
-    kept = {name: getattr(begun, name) for name in FITTED if getattr(options, name) is None}
+    kept = {name: value for name, value in _fitted(begun).items() if getattr(options, name) is None}
     if options.init is not None:
         kept |= {name: getattr(begun, name) for name in ARCHITECTURE}
     if begun.score == "none" and options.test_fraction == 0:
         kept["score"] = "none"
     return options.replace(**kept)
+
+
+def _fitted(begun: TrainOptions) -> dict[str, Any]:
+    """Options that, left out, fit the data, the model or the device, as a run began with them."""
+    return {"batch_size": begun.batch_size, "channels_last": begun.channels_last, "cache_side": begun.cache_side or 0}
 
 
 def check_finished(folders: Sequence[Path]) -> None:

@@ -17,17 +17,20 @@ from obdsd.catalogue import OUTSIDE
 from obdsd.data import Collection, Part
 from obdsd.data.check import scored_parts
 from obdsd.data.collection import loader_workers
-from obdsd.data.transforms import evaluation_transform
+from obdsd.data.decoded import at_a_test
 from obdsd.errors import InputError
 from obdsd.evaluation import Points, Scores, evaluate
 from obdsd.evaluation.embedding import embed
 from obdsd.evaluation.metrics import Progress, counted
 from obdsd.evaluation.scores import geometry
 from obdsd.models import Embedder
+from obdsd.models.inference import for_inference
 from obdsd.options import TrainOptions
 from obdsd.processes import versions
 from obdsd.training.features import backbone_digest, unit_features
 from obdsd.training.ranks import Ranks
+
+FROZEN = "frozen features"  # what the reference is called
 
 
 class Scoring:
@@ -100,7 +103,7 @@ class Scoring:
     def reference_anew(self) -> dict[str, dict[str, float | None]]:
         """The same, whatever was computed before."""
         points, train = self._points(self._scored, self._features), self._features(self.collection["train"])
-        scores = {"frozen features": self._scores(*points).as_dict()}
+        scores = {FROZEN: self._scores(*points).as_dict()}
         if self.model.dim < min(train.shape):
             with self._stage("PCA of the training set"):
                 centre = train.mean(axis=0)
@@ -148,22 +151,23 @@ class Scoring:
         """Of all parts, while the model stands still."""
         if not self._features_of:
             advance = counted(self.progress, "features", sum(map(len, self.collection.parts.values())))
-            workers, device = self.options.workers, self.ranks.fabric.device
-            features = unit_features(self.model, self.collection, device=device, workers=workers, advance=advance)
+            how: dict[str, Any] = {"workers": self.options.workers, "batch_size": self.options.eval_batch_size}
+            features = unit_features(self.model, self.collection, device=self.ranks.fabric.device, **how, advance=advance)
             self._features_of = {id(self.collection[name]): rows for name, rows in features.items()}
         return self._features_of
 
     def rows_of(self, model: nn.Module, part: Part) -> NDArray[np.float32]:
         """Unit rows of a part by a model, its items as at a test; each rank embeds its share."""
         stage = f"embedding {next((name for name, each in self.collection.parts.items() if each is part), 'train')} items"
-        preprocessing = self.model.preprocessing
+        preprocessing = getattr(model, "preprocessing", None) or self.model.preprocessing  # a teacher may expect something else
         if preprocessing is not None:
-            part = part.replace(transform=evaluation_transform(preprocessing))
+            part = at_a_test(part, preprocessing)
+        model, batch_size = for_inference(model), self.options.eval_batch_size
         workers, device = loader_workers(self.options.workers, part), self.ranks.fabric.device
 
         def embedded(share: Part) -> NDArray[np.float32]:
             advance = counted(self.progress, stage, len(share))
-            return embed(model, share, batch_size=256, workers=workers, device=device, advance=advance)
+            return embed(model, share, batch_size=batch_size, workers=workers, device=device, advance=advance)
 
         return self.ranks.embedded(part, embedded)
 

@@ -6,6 +6,7 @@ import reprlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,16 +15,20 @@ from torch import Tensor, nn
 from obdsd.catalogue import TARGETS
 from obdsd.convert import fits
 from obdsd.data import Collection
+from obdsd.data.decoded import at_a_test, decoded
 from obdsd.errors import InputError
 from obdsd.evaluation.metrics import Progress, counted
-from obdsd.method.teachers import TeacherBatch
+from obdsd.method.stages import stage
+from obdsd.method.teachers import Teacher, TeacherBatch
 from obdsd.models.weights import check_kinds, state_digest
 from obdsd.options import TrainOptions, hints_of
+from obdsd.preprocessing import Preprocessing
 from obdsd.seeds import seed_of
 from obdsd.training import build
 from obdsd.training.features import as_rows, unit_features
 from obdsd.training.gradient import backward, gradient_share, in_chunks, targets_reading
 from obdsd.training.loader import TrainingBatches, sampler_of
+from obdsd.training.quicker import PROBES, WAYS, Answers, best_way
 from obdsd.training.ranks import Ranks, engine
 from obdsd.training.scoring import Scoring
 
@@ -60,16 +65,18 @@ class Trainer:
         announce: Callable[[], None] = lambda: None,
         progress: Progress = lambda stage, done, total: None,
     ) -> None:
-        """`announce` is called before features are computed, which may take long; `progress` is told of what does."""
+        """`announce` is called before images are read, which may take long; `progress` is told of what does."""
         self.ranks = ranks or Ranks(engine(options.device, options.precision))
         self.fabric, self.device = self.ranks.fabric, self.ranks.fabric.device
         options, _ = build.fitted(options, collection, self.ranks.size)
         self.source, self.collection, self.place = collection, collection, Place()
+        self.remark = ""  # what the user should know of the data
+        self.answers: Answers | None = None  # how the teacher computes, if it is a network
         self.part = build.training_part(options, collection)
         sampler = sampler_of(options, self.part, self.ranks.rank, self.ranks.size)
         TARGETS.build(options.targets)  # like the sampler, to refuse what is wrong before weights are downloaded
         self.whole = model = build.model_of(options, collection)
-        self.options = options = build.described(options, model)
+        self.options = options = build.described(options, model, self.device)
         self.begun_as = model.trained_on
         if options.frozen:
             model = model.head_alone()
@@ -80,18 +87,25 @@ class Trainer:
         if options.compile:
             self.system.compile_model()
         self.optimizer: Any = self.fabric.setup_optimizers(build.optimizer_of(options, self.system))
-        if options.frozen:  # what can be refused was refused: from here on images are rows
-            announce()
+        teachers = self.system.teacher.preprocessing
+        self.options = options = build.with_side(options, self.whole.preprocessing, teachers)
+        announce()  # what can be refused was refused
+        if options.frozen:  # from here on images are rows
             self.collection = self._frozen(progress)
-            self.part = build.training_part(options, self.collection)
-        self.batches = TrainingBatches(options, self.part, self.model, sampler)
+        elif options.cache is not None:
+            assert self.whole.preprocessing is not None
+            how = self.whole.preprocessing.interpolation
+            self.collection, self.remark = decoded(collection, Path(options.cache), options.cache_side or 0, how, progress)
+        self.part = build.training_part(options, self.collection)
+        self.batches = TrainingBatches(options, self.part, self.model, sampler, teachers)
         self._stateful: dict[str, Any] = {"system": self.system, "optimizer": self.optimizer, "precision": self.fabric.strategy.precision}
         self.scoring = Scoring(options, self.collection, self.model, self.ranks, progress)
 
     def _frozen(self, progress: Progress) -> Collection:
         """The collection as the backbone's features."""
         advance = counted(progress, "features", sum(map(len, self.source.parts.values())))
-        features = unit_features(self.whole, self.source, device=self.device, workers=self.options.workers, advance=advance)
+        how: dict[str, Any] = {"workers": self.options.workers, "batch_size": self.options.eval_batch_size}
+        features = unit_features(self.whole, self.source, device=self.device, **how, advance=advance)
         return as_rows(self.source, features)
 
     @property
@@ -112,17 +126,38 @@ class Trainer:
         self.model.train()
         self.model.backbone.requires_grad_(self.place.epoch >= self.options.head_only_epochs)
         self.system.begin_epoch(self.progress, self._embedded, resumed=self.place.step > 0)
+        if self.system.asks(self.progress) and not (self.answers and self.system.teacher.steady):
+            self.answers = self._quicken(self.system.teacher)
+
+    def _quicken(self, teacher: Teacher) -> Answers | None:
+        """Let a network that teaches images answer sooner from here on, in all processes alike; how, if it is one."""
+        network = teacher.network
+        if network is None or self.model.preprocessing is None:
+            return None
+        asked = self.options.teacher_precision if self.options.precision == "32" else "32"  # else the engine lowers it
+        images = self._probe(teacher.preprocessing or self.model.preprocessing)
+        answers = self.ranks.once(lambda: best_way(network, images, asked))
+        teacher.faster = WAYS[answers.precision]
+        return answers
+
+    def _probe(self, preprocessing: Preprocessing) -> Tensor:
+        """A few images of the training set, as at a test."""
+        part = at_a_test(self.part, preprocessing)
+        return self._stored(torch.stack([part[number * len(part) // PROBES][0] for number in range(PROBES)]).to(self.device))
 
     def _embedded(self, model: nn.Module) -> Tensor:
         """Rows of the training set by a model, without augmentation."""
         return torch.from_numpy(self.scoring.rows_of(model, self.part)).to(self.device)
 
-    def step(self, inputs: Tensor, labels: Tensor, indices: Tensor) -> dict[str, Tensor]:
-        """One step of the paper's algorithm: `teach`, `learn`, and what the system does after a step. Returns the loss's parts."""
-        inputs, labels, indices = self.fabric.to_device((inputs, labels, indices))
+    def step(self, inputs: Tensor, labels: Tensor, indices: Tensor, shown: Tensor | None = None) -> dict[str, Tensor]:
+        """One step of the paper's algorithm: `teach`, `learn`, and what the system does after a step. Returns the loss's parts.
+
+        The teacher sees the inputs, or what is `shown` to it instead."""
+        inputs, labels, indices, shown = self.fabric.to_device((inputs, labels, indices, inputs if shown is None else shown))
         self._seed(self.place.epoch, self.place.step, self.ranks.rank)  # each process drops out other things
         all_labels, all_indices = self.ranks.all(labels), self.ranks.all(indices)
-        taught = self.teach(inputs, indices, all_labels)
+        with stage("teacher"):
+            taught = self.teach(shown, indices, all_labels)
         rows, parts = self.learn(inputs, all_labels, taught)
         self.system.after_step(all_indices, self.ranks.all(rows[:, : self.model.dim]))
         return parts
@@ -140,11 +175,12 @@ class Trainer:
         parts: dict[str, Tensor] = {}
         loss_of = partial(self._loss_of, labels=labels, taught=taught, parts=parts)
         self.optimizer.zero_grad()
-        rows = backward(self._forward, self._stored(inputs), loss_of, self.options.micro_batch, self.fabric.backward)
+        rows = backward(self._forward, self._stored(inputs), loss_of, self.options.micro_batch, self._backward)
         self.ranks.average_gradients(self.system.parameters())
         if self.options.clip:
             self.fabric.clip_gradients(self.model, self.optimizer, max_norm=self.options.clip, error_if_nonfinite=False)
-        self.optimizer.step()
+        with stage("optimiser"):
+            self.optimizer.step()
         return rows, parts
 
     def _loss_of(self, rows: Tensor, labels: Tensor, taught: TeacherBatch | None, parts: dict[str, Tensor]) -> Tensor:
@@ -152,7 +188,8 @@ class Trainer:
         rows = self.ranks.rows(rows)
         self._seed(self.place.epoch, self.place.step)  # all processes draw the same for the one loss
         try:
-            base, distillation = self.system.losses(rows, labels, taught, self.progress)
+            with stage("loss"):
+                base, distillation = self.system.losses(rows, labels, taught, self.progress)
         except InputError as fault:
             if bool(rows[:, : self.model.dim].norm(dim=1).gt(0.5).all()):
                 raise
@@ -168,8 +205,12 @@ class Trainer:
         return base + distillation
 
     def _forward(self, inputs: Tensor) -> Tensor:
-        with self.fabric.autocast():
+        with stage("forward"), self.fabric.autocast():
             return self.system.rows(inputs)
+
+    def _backward(self, loss: Tensor) -> None:
+        with stage("backward"):
+            self.fabric.backward(loss)
 
     def _stored(self, inputs: Tensor) -> Tensor:
         channels_last = self.options.channels_last and inputs.ndim == 4

@@ -35,6 +35,7 @@ function makeMatrices(matrices) {
 }
 
 function drawMatrices() {
+  if (!$("matrices")) return; // nobody taught
   const run = runs[Number($("batch-run")?.value ?? 0)];
   const { matrices, classes: rows, which } = run.batch;
   $("batch-words").textContent = `${run.name}: ${which}, ${counted(rows.length, "item")} of ${counted(new Set(rows).size, "class", "classes")}.`;

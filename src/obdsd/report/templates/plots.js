@@ -92,6 +92,7 @@ function drawDistances() {
 }
 
 function drawGradient() {
+  if (!$("gradient")) return; // nobody taught
   const traces = pairLines("gradient", "cosine %{x:.2f}: %{y:.1%}");
   $("gradient-words").hidden = traces.length > 0;
   drawPairs("gradient", traces, "cosine of the pair", "share of the gradient");
@@ -116,11 +117,12 @@ function drawPerClass() {
 function drawCost() {
   const measured = runs.filter(run => run.cost);
   const teacher = cost => cost.teacher ?? 0, targets = cost => cost.targets ?? 0;
-  const parts = [["the rest of the step", cost => 1 - teacher(cost) - targets(cost), 7], ["teacher", teacher, 0], ["targets", targets, 1]];
+  const taught = runs.some(run => run.taught);
+  const parts = taught ? [["the rest of the step", cost => 1 - teacher(cost) - targets(cost), 7], ["teacher", teacher, 0], ["targets", targets, 1]] : [["the step", () => 1, 7]];
   const traces = parts.map(([name, share, colour], place) => ({
     type: "bar", orientation: "h", name, y: measured.map(run => short(run.name, 28)), x: measured.map(run => run.cost.seconds * share(run.cost)),
     marker: { color: series(colour), pattern: { shape: ["", "/", "x"][place], fillmode: "overlay", fgcolor: css("--paper"), fgopacity: 0.6, size: 7, solidity: 0.2 } }, hovertemplate: "%{x:.3g} s",
   }));
   const height = 110 + 34 * measured.length;
-  draw("cost-plot", traces, layout("seconds per step", "", { barmode: "stack", showlegend: true, height, yaxis: { type: "category", autorange: "reversed", showgrid: false } }));
+  draw("cost-plot", traces, layout("seconds per step", "", { barmode: "stack", showlegend: taught, height, yaxis: { type: "category", autorange: "reversed", showgrid: false } }));
 }

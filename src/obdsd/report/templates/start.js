@@ -33,14 +33,14 @@ function compareAnew() {
   state.ours = Number($("ours").value);
   state.base = Number($("base").value);
   state.all = $("all-runs")?.checked ?? false;
-  if ($("batch-run")) $("batch-run").value = String(state.ours);
+  if (runs[state.ours].batch.matrices.length) $("batch-run").value = String(state.ours);
   choose({});
   if (window.Plotly) drawCompared();
 }
 if (several) {
   $("compare").addEventListener("change", compareAnew);
   $("compare").addEventListener("submit", event => event.preventDefault());
-  $("batch-run").addEventListener("change", () => window.Plotly && drawMatrices());
+  $("batch-run")?.addEventListener("change", () => window.Plotly && drawMatrices());
 }
 $("difference")?.addEventListener("change", () => window.Plotly && drawMatrices());
 
