@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.harness import Comparison, Measurement, measure, write
 from benchmarks.stepping import Stepper
+from obdsd.data import open_data
 from obdsd.experiments.timing import Pace
 from obdsd.presets import preset
 
@@ -43,7 +44,10 @@ def main() -> None:
     print("\nSystems", flush=True)
     with TemporaryDirectory() as folder:
         heads = _heads(_rows(Path(folder)))
-    networks = {name: _network(common, SYSTEMS if number == 0 else SHORT) for number, (name, common) in enumerate(NETWORKS.items())}
+        table = _table_of_glyphs(Path(folder))
+        networks = {
+            name: _network(common, SYSTEMS if number == 0 else SHORT, table) for number, (name, common) in enumerate(NETWORKS.items())
+        }
     about = (
         ". A step of each system and one of Multi-Similarity alone take turns; *relative* is the median of the paired ratios with its 95 % "
         "interval. Each network is in a process of its own, whose peak of memory stands beside it. *By hand* is the shortest loop with "
@@ -77,10 +81,11 @@ def _bar(row: Measurement) -> str:
     return f"{'≥' if least else '≤'} {bar:.2f}: {verdict}"
 
 
-def _network(common: dict[str, Any], systems: dict[str, tuple[str, dict[str, Any]]]) -> list[Measurement]:
+def _network(common: dict[str, Any], systems: dict[str, tuple[str, dict[str, Any]]], table: str) -> list[Measurement]:
     plain, found = Stepper("ours", preset="ms", **common), []
     others = {TUNED: ("tuned", {}), USUAL: ("usual", {})}
     others |= {name: ("ours", {"preset": start, **changes}) for name, (start, changes) in systems.items() if start != "ms+global"}
+    others |= {"OBD-SD, table of embeddings": ("ours", {"preset": "ms+obd-sd", "teacher": f"embeddings(file={table!r})"})}
     for name, (kind, changes) in others.items():
         other = Stepper(kind, **{**common, **changes})
         row = measure(Comparison(name=name, ours=plain, peer=other, peer_name=name, rounds=8))
@@ -98,6 +103,15 @@ def _rows(folder: Path) -> str:
     rows = generator.standard_normal((2 * CLASSES, WIDTH))[labels] + 1.5 * generator.standard_normal((len(labels), WIDTH))
     np.savez(folder / "rows.npz", embeddings=rows.astype(np.float32), labels=labels)
     return str(folder / "rows.npz")
+
+
+def _table_of_glyphs(folder: Path) -> str:
+    """A row of length 1,280 for each of the built-in letters."""
+    parts = open_data("glyphs").parts.values()
+    names = [part.name(index) for part in parts for index in range(len(part))]
+    rows = np.random.default_rng(0).standard_normal((len(names), WIDTH)).astype(np.float32)
+    np.savez(folder / "table.npz", embeddings=rows, names=names)
+    return str(folder / "table.npz")
 
 
 def _heads(data: str) -> list[Measurement]:
