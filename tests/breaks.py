@@ -435,6 +435,8 @@ BREAKS = [
      "cli/test_get.py::test_a_kill_while_it_is_unpacked_leaves_no_folder", "the folder grows file by file"),
     ("training/build.py", "or (options.test_fraction == 0 and not", "or (False and not",
      "training/test_beginning_and_end.py::test_all_classes_are_trained_on_and_nothing_is_scored", "all classes cannot be trained on"),
+    ("training/build.py", "convert_sync_batchnorm(model)", "nn.SyncBatchNorm.convert_sync_batchnorm(model)",
+     "training/test_ranks.py::test_a_network_whose_statistics_are_shared_computes_what_it_did", "shared statistics lose activations"),
 ]
 # fmt: on
 
