@@ -439,6 +439,8 @@ BREAKS = [
      "training/test_ranks.py::test_a_network_whose_statistics_are_shared_computes_what_it_did", "shared statistics lose activations"),
     ("files.py", "                if key.value in lines:\n", "                if False:\n",
      "cli/test_config.py::test_a_config_that_cannot_be_used", "of an option that is given twice the last counts in silence"),
+    ("training/loop.py", "with closing(self.trainer.batches):", "if True:",
+     "training/test_beginning_and_end.py::test_no_process_that_loads_images_outlives_a_training", "loader processes outlive a training"),
 ]
 # fmt: on
 
