@@ -182,7 +182,7 @@ class Loop:
         if recall > place.best:
             place.best, place.best_epoch, place.stale = recall, place.epoch, 0
             if self.options.select == "best":
-                self.folder.save({"epoch": place.epoch, "model": self.trainer.model.state_dict()}, best=True)
+                self.folder.save_best(place.epoch, self.trainer.model.state_dict())
 
     def finish(self, display: TrainingDisplay) -> None:
         """Keep the chosen epoch's model, then score it on the test classes, and write the result."""
@@ -190,7 +190,7 @@ class Loop:
         chosen, by = trainer.place.epoch - 1, "last epoch"
         if options.select == "best":
             chosen, by = trainer.place.best_epoch, "best on held-out classes"
-            fit(trainer.model, self.ranks.once(lambda: self.folder.checkpoints.read_best(chosen)), self.folder.checkpoints.best)
+            fit(trainer.model, self.ranks.once(lambda: self.folder.checkpoints.read_best(chosen)), self.folder.checkpoints.best(chosen))
             self.scoring.forget()
         if self.folder.writes:
             data = self.folder.begun_as()["data"]
