@@ -445,6 +445,10 @@ BREAKS = [
      "cli/test_config.py::test_a_config_that_cannot_be_used", "of an option that is given twice the last counts in silence"),
     ("training/loop.py", "with closing(self.trainer.batches):", "if True:",
      "training/test_beginning_and_end.py::test_no_process_that_loads_images_outlives_a_training", "loader processes outlive a training"),
+    ("experiments/tables.py", "return all(number in left for number in fewer)", "return True",
+     "cli/test_verify.py", "other numbers in a table are not seen"),
+    ("experiments/tables.py", "[*said] == [*own] and ", "",
+     "cli/test_verify.py", "a row that was taken out of a table is not missed"),
 ]
 # fmt: on
 
