@@ -1,9 +1,11 @@
 """Python in a process of its own, with its signals as a user's shell leaves them."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,3 +42,8 @@ def wait_until(happened, process, seconds=PATIENCE):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+def helpers():
+    """Processes that this one has started and that are there, and threads that feed them."""
+    return [*multiprocessing.active_children(), *(thread for thread in threading.enumerate() if thread.name == "QueueFeederThread")]

@@ -3,12 +3,15 @@
 import os
 import signal
 import time
+from contextlib import closing
 
 import pytest
+import torch
 
-from obdsd.errors import Terminated
+from obdsd.errors import InputError, Terminated
+from obdsd.evaluation.embedding import embed
 from obdsd.loading import Loader
-from tests.started import PATIENCE, python
+from tests.started import PATIENCE, helpers, python
 
 
 class Signalled:
@@ -65,6 +68,44 @@ def test_an_item_that_was_not_handed_over_is_a_lost_process():
     with pytest.raises(Terminated) as end:
         list(Loader([Torn()], num_workers=1, collate_fn=list))
     assert end.value.reason.startswith("a process that loads items was killed")
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("number", [1, 8])
+def test_a_closed_loader_leaves_nobody_behind(uncollected, persistent, number):
+    before = helpers()
+    loader = Loader(range(8), batch_size=1, num_workers=2, persistent_workers=persistent)
+    with closing(loader):
+        batches = iter(loader)  # somebody holds it, as a traceback does
+        assert [int(next(batches)) for _ in range(number)] == list(range(number))
+        assert len(helpers()) > len(before)
+    assert helpers() == before
+    assert [int(batch) for batch in loader] == list(range(8))  # it begins anew
+    loader.close()
+    loader.close()
+    assert helpers() == before
+
+
+def test_rows_that_cannot_be_made_leave_nobody_behind(uncollected):
+    """By an error in the model, or in the middle of reading."""
+    before = helpers()
+    items = [(torch.ones(2), 0, 0)] * 40
+    with pytest.raises(ZeroDivisionError) as kept:
+        embed(torch.nn.Linear(2, 2), items, batch_size=1, workers=2, advance=lambda count: 1 // 0)
+    with pytest.raises(InputError) as also_kept:
+        embed(torch.nn.Linear(2, 2), Refusing(), batch_size=1, workers=2)
+    assert helpers() == before
+    del kept, also_kept
+
+
+class Refusing:
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if index == 5:
+            raise InputError("an item that cannot be read")
+        return torch.ones(2), 0, 0
 
 
 HOLDING = """

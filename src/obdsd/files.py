@@ -128,7 +128,9 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
     try:
         text = path.read_bytes().decode()
-        content = json.loads(text) if path.suffix == ".json" else _bounded(yaml.safe_load(text))
+        content = json.loads(text) if path.suffix == ".json" else _bounded(_from_yaml(path, text))
+    except InputError:
+        raise
     except yaml.MarkedYAMLError as damage:
         line = f" in line {damage.problem_mark.line + 1}" if damage.problem_mark else ""
         raise InputError(f"{path}: is no YAML ({damage.problem}{line}); mend or restore it") from damage
@@ -138,6 +140,24 @@ def read_mapping(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path}: must hold named fields, as epochs: 3; mend or restore it")
     return {str(name): value for name, value in content.items()}
+
+
+def _from_yaml(path: Path, text: str) -> Any:
+    """What YAML says. A name that is given twice in one place is refused; yaml itself takes the last in silence."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def compose_mapping_node(self, anchor: Any) -> Any:
+            node, lines = super().compose_mapping_node(anchor), dict[str, int]()
+            for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+                line = key.start_mark.line + 1
+                if key.value in lines:
+                    name = reprlib.repr(key.value)[1:-1]
+                    raise InputError(f"{path}: line {line}: {name} is given twice, first in line {lines[key.value]}; keep one")
+                lines[key.value] = line
+            return node
+
+    return yaml.load(text, Loader)
 
 
 def _bounded(content: Any) -> Any:

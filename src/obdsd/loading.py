@@ -14,18 +14,29 @@ from torch.utils.data import DataLoader
 from obdsd.errors import Terminated
 
 LOST = "a process that loads items was killed, perhaps for lack of memory; use fewer of them (--workers) or smaller batches"
+FEEDER_SECONDS = 5  # that a thread may take to end after its queue was closed
 
 
 class Loader(DataLoader[Any]):
-    """torch's, whose processes leave SIGTERM and Ctrl-C to the process that trains."""
+    """torch's, whose processes leave SIGTERM and Ctrl-C to the process that trains, and end when it is closed."""
 
     def __init__(self, items: Any, **how: Any) -> None:
         super().__init__(items, worker_init_fn=_heed_the_parent_alone, **how)
+        self._batches: Any = None  # of the pass under way, or of the last one
+
+    def close(self) -> None:
+        """End the processes and the threads that feed them. (torch leaves that to the garbage collector.) A new pass starts new ones."""
+        batches, self._batches, self._iterator = self._batches, None, None
+        if self.num_workers and batches is not None:
+            batches._shutdown_workers()
+            for queue in batches._index_queues:
+                if queue._thread is not None:
+                    queue._thread.join(FEEDER_SECONDS)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         before = signal.getsignal(signal.SIGCHLD)
         try:
-            batches = super().__iter__()
+            self._batches = batches = super().__iter__()
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGCHLD, before or signal.SIG_DFL)  # torch's would raise in the middle of a step
             yield from batches

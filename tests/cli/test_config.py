@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from obdsd import cli
+from obdsd.files import read_mapping
 
 
 @pytest.fixture
@@ -95,6 +96,9 @@ def test_flags_count_more_than_a_runs_own_config(config_of, trained):
         (b"flip: maybe", "--flip maybe must be true or false"),
         (b"loss: {margin: {beta: 1}}", "loss: "),
         (b"targets: 3", "targets: '3' must begin with a name; write it as margin(beta=0.6, sampling=random)"),
+        (b"epochs: 3\nweight: 2\nepochs: 4", "{file}: line 3: epochs is given twice, first in line 1; keep one"),
+        (b"3: 1\n'3': 2", "{file}: line 2: 3 is given twice, first in line 1; keep one"),
+        (b"loss:\n  beta: 1\n  beta: 2", "{file}: line 3: beta is given twice, first in line 2; keep one"),
         (b"- epochs", "{file}: must hold named fields, as epochs: 3; mend or restore it"),
         (b"", "{file}: must hold named fields, as epochs: 3; mend or restore it"),
         (b"a: [", "{file}: is no YAML (expected the node content, but found '<stream end>' in line 1); mend or restore it"),
@@ -109,6 +113,12 @@ def test_a_config_that_cannot_be_used(refused, tmp_path, content, line):
     if content is not None:
         file.write_bytes(content)
     assert refused("train", "glyphs", "--config", file).startswith(line.format(file=file))
+
+
+def test_what_a_merge_brings_gives_way_to_a_files_own_fields(tmp_path):
+    """Nothing is given twice there, though a field of that name is merged in."""
+    (tmp_path / "rows.yaml").write_text("a: &a {preset: ms, lr: 0.1}\nb: &b {<<: *a, lr: 0.2}\nc: {<<: [*b, *a], lr: 0.3}")
+    assert {name: row["lr"] for name, row in read_mapping(tmp_path / "rows.yaml").items()} == {"a": 0.1, "b": 0.2, "c": 0.3}
 
 
 def test_a_runs_config_is_none_for_a_comparison(refused, trained):

@@ -1,6 +1,9 @@
 """What a training begins with and what it leaves: a batch that fits, another model to begin with, all classes, and scores that fail."""
 
 import json
+import os
+import signal
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +12,14 @@ import torch
 
 from obdsd import InputError
 from obdsd.data import open_data
+from obdsd.errors import Terminated
 from obdsd.models import Embedder, open_model
-from obdsd.training import RunRecord, build, train
+from obdsd.training import RunRecord, Trainer, build, train
 from obdsd.training.scoring import Scoring
 from obdsd.training.verifying import verify_run
 from tests.data.trees import touch
 from tests.made_up import write_rows
+from tests.started import helpers
 from tests.training.reading import assert_same_end
 
 MODEL = {"head": "linear", "dim": None}  # as usual: another model brings its own
@@ -132,3 +137,26 @@ def test_a_test_part_may_be_mended_before_it_was_scored(options, features, tmp_p
     np.savez(file, embeddings=rows, labels=labels)
     with pytest.raises(InputError, match=r"changed since the run in .* began; restore it"):
         train(chosen.replace(resume=True), show=False)
+
+
+ENDINGS = {"to its end": None, "by an error": ZeroDivisionError(), "by a signal": Terminated()}
+
+
+@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
+def test_no_process_that_loads_images_outlives_a_training(uncollected, image_options, monkeypatch, ending):
+    before, step, during = helpers(), Trainer.step, []
+
+    def watching(self, *batch):
+        during.append(len(helpers()))
+        if isinstance(ending, Exception):
+            raise ending
+        if ending is not None:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, *batch)
+
+    monkeypatch.setattr(Trainer, "step", watching)
+    with nullcontext() if ending is None else pytest.raises(type(ending)) as kept:
+        train(image_options("ms", workers=2, epochs=1, batch_size=4), show=False)
+    assert max(during) > len(before)
+    assert helpers() == before
+    del kept

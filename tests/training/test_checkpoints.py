@@ -76,11 +76,33 @@ def test_a_checkpoint_of_another_version(tmp_path):
             read_state(tmp_path / "last.pt")
 
 
-def test_the_best_model_must_be_that_of_the_best_epoch(kept):
-    kept.write({"epoch": 7, "model": {"weight": torch.ones(2)}}, best=True)
-    assert kept.read_best(7)["weight"].tolist() == [1.0, 1.0]
-    with pytest.raises(InputError, match=r"best.pt: is of epoch 8, the best was 4; begin a new run"):
+@pytest.mark.parametrize("name", ["best-3.pt", "best.pt"])  # the second is of an earlier version
+def test_the_best_model_must_be_that_of_the_best_epoch(kept, name):
+    write_state(kept.folder / name, {"epoch": 3, "model": {"weight": torch.ones(2)}})
+    assert kept.read_best(3)["weight"].tolist() == [1.0, 1.0]
+    write_state(kept.folder / name, {"epoch": 7, "model": {"weight": torch.ones(2)}})
+    with pytest.raises(InputError, match=rf"{name}: is of epoch 8, the best was 4; begin a new run"):
         kept.read_best(3)
-    kept.write({"epoch": 7, "model": [1]}, best=True)
-    with pytest.raises(InputError, match=r"best.pt: must hold named tensors only"):
-        kept.read_best(7)
+    write_state(kept.folder / name, {"epoch": 3, "model": [1]})
+    with pytest.raises(InputError, match=rf"{name}: must hold named tensors only"):
+        kept.read_best(3)
+
+
+def test_a_best_model_stays_as_long_as_a_checkpoint_knows_it(kept):
+    """Whichever of the two checkpoints a run goes on from, its best is there; others go."""
+
+    def there():
+        return sorted(path.name for path in kept.folder.glob("best*.pt"))
+
+    for epoch, best, left in ((0, 0, [0]), (1, 1, [0, 1]), (2, 1, [1]), (3, 3, [1, 3]), (4, 4, [3, 4])):
+        if epoch == best:
+            kept.write_best(epoch, {"weight": torch.ones(2)})
+        kept.write({"place": {"epoch": epoch, "best_epoch": best}, "system": {}})
+        assert there() == [f"best-{epoch}.pt" for epoch in left]
+    kept.write_best(5, {"weight": torch.ones(2)})  # and then it is killed
+    again = Checkpoints(kept.folder)
+    again.read()
+    again.write({"place": {"epoch": 5, "best_epoch": 4}, "system": {}})
+    assert there() == ["best-4.pt"]
+    again.tidy()
+    assert there() == []

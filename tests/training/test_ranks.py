@@ -17,8 +17,10 @@ from obdsd.models import Embedder
 from obdsd.options import as_dict
 from obdsd.presets import preset
 from obdsd.training import RunRecord, train
+from obdsd.training.build import with_whole_statistics
 from obdsd.training.checkpoints import read_state
 from tests.made_up import write_rows
+from tests.models.oracle import images
 from tests.started import PATIENCE, python, wait_until
 from tests.training.reading import lines, rewritten
 from tests.training.starting import children_of
@@ -272,3 +274,16 @@ def test_a_lost_process_ends_the_others_and_the_run_goes_on_with_any_number(feat
     whole = train(options.replace(out=str(tmp_path / "whole")), show=False)
     assert record.scores["recall@1"] == pytest.approx(whole.scores["recall@1"], abs=0.05)
     assert [line["epoch"] for line in record.metrics] == list(range(epochs))
+
+
+@pytest.mark.parametrize("backbone", ["tf_efficientnet_lite0", "resnetv2_18d", "tiny-conv"])
+def test_a_network_whose_statistics_are_shared_computes_what_it_did(backbone):
+    """On GPUs, that is. timm's BatchNorm may hold the activation after it, which torch's own converter loses."""
+    model = Embedder(backbone, dim=8, size=None if backbone == "tiny-conv" else 64, pretrained="none", batchnorm="train").eval()
+    inputs = images(3, model.preprocessing.size)
+    before = model(inputs).detach()
+    shared = with_whole_statistics(model, 0, 2, torch.device("cuda"))
+    norms = [module for module in shared.modules() if isinstance(module, torch.nn.modules.batchnorm._BatchNorm)]
+    assert norms
+    assert all(isinstance(norm, torch.nn.SyncBatchNorm) for norm in norms)
+    assert torch.equal(shared(inputs).detach(), before)

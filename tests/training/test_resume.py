@@ -18,7 +18,7 @@ from obdsd.report.opening import open_collection
 from obdsd.training import RunRecord, Trainer, build, loop, run_folder, train
 from obdsd.training.checkpoints import Checkpoints, read_state, write_state
 from obdsd.training.scoring import Scoring
-from tests.training.reading import assert_equal, assert_same_end, lines, rewritten
+from tests.training.reading import assert_equal, assert_same_end, lines, rewritten, weights
 
 CHOOSING = {"epochs": 3, "val_fraction": 0.3, "evaluate_every": 1, "select": "best", "optimizer": "adamw"}
 WAYS = [{}, {"teacher": "ema"}, {"teacher": "memory"}, {"head": "linear", "head_init": "projection"}]
@@ -49,6 +49,25 @@ def test_a_signal_during_an_evaluation_ends_it_at_once(finished, broken_off):
     assert not torch.equal(state["system"]["teacher.model.head.0.weight"], state["system"]["model.head.0.weight"])
     train(broken, show=False)
     assert_same_end(finished("margin+obd-sd", **CHOOSING).folder, broken.out)
+
+
+def test_a_best_epoch_that_no_checkpoint_knows_does_not_take_the_place_of_the_one_that_it_knows(finished, broken_off, monkeypatch):
+    """A kill between the two files, and rounding by which the epoch that was repeated is no longer the best."""
+    choosing = {**CHOOSING, "epochs": 6, "lr": 0.02}
+    recalls = [line["validation"]["recall@1"] for line in finished("ms", **choosing).metrics]
+    bests = [epoch for epoch, recall in enumerate(recalls) if recall > max([-1.0, *recalls[:epoch]])]
+    known, unknown = bests[-2:]
+    broken = broken_off(run_folder.RunFolder, "append", unknown + 1, KeyboardInterrupt, "ms", **choosing)
+    remember = loop.Loop._remember_best
+
+    def worse(self, recall):
+        remember(self, recall - (self.trainer.place.epoch >= unknown))
+
+    monkeypatch.setattr(loop.Loop, "_remember_best", worse)
+    expected = Checkpoints(Path(broken.out) / "checkpoints").read_best(known)
+    record = train(broken, show=False)
+    assert record.epoch == known
+    assert_equal(weights(record.folder), expected)
 
 
 def test_a_signal_during_the_last_scores_loses_no_epoch(finished, broken_off, monkeypatch):
@@ -82,7 +101,7 @@ def test_a_killed_process_of_the_loader_costs_no_step(image_options, monkeypatch
 
 def test_checkpoints_inside_an_epoch_by_steps_and_by_minutes(options, monkeypatch, tmp_path):
     write, places = Checkpoints.write, []
-    monkeypatch.setattr(Checkpoints, "write", lambda self, state, best: (places.append(state["place"]["step"]), write(self, state)))
+    monkeypatch.setattr(Checkpoints, "write", lambda self, state: (places.append(state["place"]["step"]), write(self, state)))
     expected = {(0, 0.0): [0], (2, 0.0): [2, 4, 0], (0, 1e-9): [1, 2, 3, 4, 0], (0, 60.0): [0]}
     for number, ((steps, minutes), expected_places) in enumerate(expected.items()):
         places.clear()
@@ -219,7 +238,8 @@ def test_a_finished_run_keeps_what_its_report_shows_and_no_more(finished, option
     """Of three checkpoints with the optimiser's state, one without; `keep_checkpoints` keeps them."""
     choosing = {"val_fraction": 0.3, "evaluate_every": 1, "select": "best"}
     kept, tidy = (Path(finished(**choosing, keep_checkpoints=keep).folder) / "checkpoints" for keep in (True, False))
-    assert sorted(path.name for path in kept.glob("*.pt")) == ["before.pt", "best.pt", "last.pt"]
+    best = RunRecord.read(kept.parent).epoch
+    assert {path.name for path in kept.glob("*.pt")} >= {"before.pt", f"best-{best}.pt", "last.pt"}
     assert [path.name for path in tidy.glob("*.pt")] == ["before.pt"]
     whole, slim = (read_state(folder / "before.pt") for folder in (kept, tidy))
     assert whole.keys() - slim.keys() == {"optimizer", "precision"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sized
+from contextlib import closing
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -42,7 +43,7 @@ def embed(
     rows: np.ndarray | None = None
     done = 0
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), closing(loader):
             for inputs, *_ in loader:
                 found: Tensor = model(inputs.to(device, non_blocking=True)).float().cpu()
                 if rows is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -159,9 +160,10 @@ def pictures_of(part: Part, advance: Advance) -> list[bytes | None]:
         advance(len(part))
         return [None] * len(part)
     found: list[bytes | None] = []
-    for small, *_ in Loader(part.replace(transform=thumbnail), batch_size=BATCH, num_workers=loader_workers(None, part)):
-        found += [picture or None for picture in small]
-        advance(len(small))
+    with closing(Loader(part.replace(transform=thumbnail), batch_size=BATCH, num_workers=loader_workers(None, part))) as loader:
+        for small, *_ in loader:
+            found += [picture or None for picture in small]
+            advance(len(small))
     return found
 
 

@@ -250,4 +250,9 @@ def with_whole_statistics(model: Embedder, micro_batch: int, processes: int, dev
     if processes > 1 and device.type != "cuda":
         fault = f"batchnorm=train over {processes} processes needs GPUs, device={device.type}"
         raise InputError(f"{fault}; use batchnorm=frozen or one process")
-    return model if processes == 1 else nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    if processes == 1:
+        return model
+    from timm.layers.norm_act import convert_sync_batchnorm  # torch's own loses the activation that timm keeps inside a BatchNorm
+
+    shared: Embedder = convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    return shared

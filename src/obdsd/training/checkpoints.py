@@ -51,35 +51,54 @@ def _checksum(content: memoryview) -> bytes:
     return hashlib.blake2b(content, digest_size=_CHECKSUM).digest()
 
 
+def _best_epoch(state: dict[str, Any]) -> int:
+    """The one that a training knows, -1 if there is none."""
+    place = state.get("place")
+    return place.get("best_epoch", -1) if isinstance(place, dict) else -1
+
+
 class Checkpoints:
-    """`last.pt` and `before.pt`: while one is written, and if it turns out to be damaged, the other is there."""
+    """`last.pt` and `before.pt`: while one is written, and if it turns out to be damaged, the other is there. `best-N.pt` is the model of
+    epoch N, for each epoch that one of the two calls the best."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.last, self.before, self.best = folder / "last.pt", folder / "before.pt", folder / "best.pt"
+        self.last, self.before = folder / "last.pt", folder / "before.pt"
+        self._best_of_last = -1  # the best epoch that the newest checkpoint knows
 
-    def write(self, state: dict[str, Any], best: bool = False) -> None:
-        if self.last.exists() and not best:
+    def best(self, epoch: int) -> Path:
+        return self.folder / f"best-{epoch}.pt"
+
+    def write(self, state: dict[str, Any]) -> None:
+        if self.last.exists():
             os.replace(self.last, self.before)
-        write_state(self.best if best else self.last, state)
+        write_state(self.last, state)
+        before, self._best_of_last = self._best_of_last, _best_epoch(state)
+        for path in {*self.folder.glob("best-*.pt")} - {self.best(before), self.best(self._best_of_last)}:
+            path.unlink()
+
+    def write_best(self, epoch: int, model: dict[str, Tensor]) -> None:
+        """The model of an epoch that the next checkpoint will call the best. If none is written, the one before still has its own."""
+        write_state(self.best(epoch), {"epoch": epoch, "model": model})
 
     def read_best(self, epoch: int) -> dict[str, Tensor]:
-        """The model of the best epoch, which must be this one: a run may have been stopped between the two files."""
+        """The model of the best epoch, which must be this one."""
         from obdsd.models.weights import named_tensors
 
-        state = read_state(self.best)
+        path = self.best(epoch) if self.best(epoch).exists() else self.folder / "best.pt"  # as an earlier version called it
+        state = read_state(path)
         if state.get("epoch") != epoch:
             own = state.get("epoch")
             number = own + 1 if isinstance(own, int) else own
-            raise InputError(f"{self.best}: is of epoch {number}, the best was {epoch + 1}; begin a new run")
-        return named_tensors(state.get("model"), self.best)
+            raise InputError(f"{path}: is of epoch {number}, the best was {epoch + 1}; begin a new run")
+        return named_tensors(state.get("model"), path)
 
     def tidy(self) -> None:
         """Leave of a finished run who taught in its last epoch, which its report shows: the one before, without the optimiser."""
         with suppress(InputError):
             state = read_state(self.before if self.before.exists() else self.last)
             write_state(self.before, {name: state[name] for name in ("place", "system")})
-        for path in (self.last, self.best):
+        for path in (self.last, *self.folder.glob("best*.pt")):
             path.unlink(missing_ok=True)
 
     def any(self) -> bool:
@@ -95,6 +114,7 @@ class Checkpoints:
                 except InputError as fault:
                     damage = damage or fault
                     continue
+                self._best_of_last = _best_epoch(state)
                 return state, None if damage is None else f"{str(damage).rpartition(';')[0]}; going on from {path.name}, which is whole"
         if damage is not None:
             raise damage

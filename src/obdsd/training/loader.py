@@ -50,6 +50,7 @@ class TrainingBatches:
     ) -> None:
         self.sampler = sampler or sampler_of(options, part)
         self.rows: Tensor | None = None
+        self.loader: Loader | None = None
         self.labels = torch.from_numpy(part.labels)
         if model.preprocessing is None:  # rows of a matrix: no item is read alone
             if options.supervision == "none" and options.per_class > 1:
@@ -74,14 +75,20 @@ class TrainingBatches:
     def __len__(self) -> int:
         return self.sampler.number
 
+    def close(self) -> None:
+        """End the processes that load images."""
+        if self.loader is not None:
+            self.loader.close()
+
     def epoch(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, ...]]:
         """From batch `first` on."""
         self.sampler.set_epoch(epoch, first)
-        if self.rows is None:
+        if self.loader is not None:
             for pixels, labels, indices, *shown in self.loader:
                 inputs, *others = (numbers(each) for numbers, each in zip(self.numbers, (pixels, *shown), strict=True))
                 yield inputs, labels, indices, *others
             return
+        assert self.rows is not None
         for draws in self.sampler:
             indices = torch.tensor([draw.item for draw in draws])
             yield self.rows[indices], self.labels[indices], indices

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -53,20 +53,25 @@ class Loop:
         """All epochs that are left."""
         logger = logger_of(self.options.logger, self.folder.path) if self.ranks.rank == 0 else None
         with self.stop.deferred():
-            while self.trainer.place.epoch < self.options.epochs and not 0 < self.options.patience <= self.trainer.place.stale:
-                self._run_epoch(display)
-                since, scores = time.perf_counter(), self._evaluate()
-                if self.profile is not None and scores:
-                    self.profile.evaluated(time.perf_counter() - since)
-                line = self._close_epoch(scores)
-                display.epoch(line)
-                if logger is not None:
-                    number = line["epoch"] + 1  # as people count
-                    logger.log_metrics(flat({**line, "epoch": number}), step=number)
+            with closing(self.trainer.batches):
+                while self.trainer.place.epoch < self.options.epochs and not 0 < self.options.patience <= self.trainer.place.stale:
+                    self._epoch(display, logger)
             if self.ranks.any(self.stop.asked is not None):  # since the last step; everything is saved
                 self.stop.go()
         if logger is not None:
             logger.finalize("success")
+
+    def _epoch(self, display: TrainingDisplay, logger: Any) -> None:
+        """One epoch from its batches to its line."""
+        self._run_epoch(display)
+        since, scores = time.perf_counter(), self._evaluate()
+        if self.profile is not None and scores:
+            self.profile.evaluated(time.perf_counter() - since)
+        line = self._close_epoch(scores)
+        display.epoch(line)
+        if logger is not None:
+            number = line["epoch"] + 1  # as people count
+            logger.log_metrics(flat({**line, "epoch": number}), step=number)
 
     def _run_epoch(self, display: TrainingDisplay) -> None:
         """What is left of the epoch under way."""
@@ -177,7 +182,7 @@ class Loop:
         if recall > place.best:
             place.best, place.best_epoch, place.stale = recall, place.epoch, 0
             if self.options.select == "best":
-                self.folder.save({"epoch": place.epoch, "model": self.trainer.model.state_dict()}, best=True)
+                self.folder.save_best(place.epoch, self.trainer.model.state_dict())
 
     def finish(self, display: TrainingDisplay) -> None:
         """Keep the chosen epoch's model, then score it on the test classes, and write the result."""
@@ -185,7 +190,7 @@ class Loop:
         chosen, by = trainer.place.epoch - 1, "last epoch"
         if options.select == "best":
             chosen, by = trainer.place.best_epoch, "best on held-out classes"
-            fit(trainer.model, self.ranks.once(lambda: self.folder.checkpoints.read_best(chosen)), self.folder.checkpoints.best)
+            fit(trainer.model, self.ranks.once(lambda: self.folder.checkpoints.read_best(chosen)), self.folder.checkpoints.best(chosen))
             self.scoring.forget()
         if self.folder.writes:
             data = self.folder.begun_as()["data"]

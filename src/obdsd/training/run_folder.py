@@ -319,9 +319,13 @@ class RunFolder:
             if before[name] != value and not (name == "data" and absolute_source(value) == source):
                 yield name, before[name], value
 
-    def save(self, state: dict[str, Any], best: bool = False) -> None:
+    def save(self, state: dict[str, Any]) -> None:
         if self.writes:
-            self.checkpoints.write(state, best)
+            self.checkpoints.write(state)
+
+    def save_best(self, epoch: int, model: dict[str, Any]) -> None:
+        if self.writes:
+            self.checkpoints.write_best(epoch, model)
 
     def write(self, name: str, content: dict[str, Any]) -> None:
         if self.writes:
