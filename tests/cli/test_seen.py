@@ -142,6 +142,20 @@ def test_a_file_of_embeddings_must_not_come_from_a_model_that_has_seen_what_is_s
     assert (code, f"teacher=embeddings(file={tmp_path / 'z.npz'}): {unknown}" in told) == (0, True)
 
 
+@pytest.mark.parametrize("teacher", ["frozen({run})", "embeddings({file})"])
+def test_a_student_has_seen_what_its_teacher_saw(obdsd, refused, trained, rows, written, tmp_path, teacher):
+    """Nothing of its own data is scored, but its teacher knew the answers."""
+    assert obdsd("embed", trained.folder, rows, "--out", tmp_path / "z.npz")[0] == 0
+    with np.load(rows) as file:
+        np.savez(tmp_path / "own.npz", embeddings=file["embeddings"] + np.float32(3), labels=[f"own {label}" for label in file["labels"]])
+    own, by = tmp_path / "own.npz", teacher.format(run=trained.folder, file=tmp_path / "z.npz")
+    assert obdsd("train", own, "--out", tmp_path / "student", "--preset", "ms+psd", "--teacher", by, *SMALL)[0] == 0
+    line = refused("evaluate", tmp_path / "student", written("train"))
+    assert line.startswith(f"MODEL {tmp_path / 'student'}: was trained on 72 of the 72 items of test, such as 'row ")
+    for unseen in (own, written("test")):
+        assert obdsd("evaluate", tmp_path / "student", unseen)[0] == 0
+
+
 def test_a_model_to_begin_with_must_not_have_seen_what_is_scored(obdsd, refused, made, tmp_path):
     data = shutil.copytree(made, tmp_path / "data")
     text = (data / "list.csv").read_text()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from obdsd.preprocessing import Preprocessing
 from obdsd.provenance import TrainedOn, short_digest
 
 if TYPE_CHECKING:  # it takes seconds to import, and data that cannot be opened are told without it
+    from obdsd.data.teachers import StoredTeacher
     from obdsd.models import Embedder
 
 
@@ -100,8 +102,8 @@ def check_sources(options: TrainOptions) -> None:
     preprocessing_of(options.backbone)
 
 
-def provenance_of(options: TrainOptions, collection: Collection, data: Mapping[str, Any], before: TrainedOn | None) -> TrainedOn:
-    """What the trained model is told to remember; `data` is the data record, `before` what it had seen already."""
+def provenance_of(options: TrainOptions, collection: Collection, data: Mapping[str, Any], before: Iterable[TrainedOn]) -> TrainedOn:
+    """What the trained model is told to remember; `data` is the data record, `before` what it and those who taught it had seen."""
     parts = {name: part for name, part in collection.parts.items() if name in ("train", "val")}
     now = TrainedOn(
         data=PurePath(collection.name).name,
@@ -111,7 +113,7 @@ def provenance_of(options: TrainOptions, collection: Collection, data: Mapping[s
         classes={name: " ".join(short_digest(each.encode()) for each in part.class_names) for name, part in parts.items()},
         items={name: " ".join(part.digests()) for name, part in parts.items()},
     )
-    return now if before is None else now.after(before)
+    return reduce(TrainedOn.after, before, now)
 
 
 def training_part(options: TrainOptions, collection: Collection) -> Part:
@@ -193,17 +195,29 @@ def system_of(options: TrainOptions, model: Embedder, part: Part) -> System:
     return system
 
 
+def _knowing(system: System) -> list[Embedder | StoredTeacher]:
+    """Those who teach a system's model and may have been trained somewhere."""
+    from obdsd.data.teachers import StoredTeacher
+    from obdsd.models import Embedder
+
+    return [module for module in system.modules() if isinstance(module, (Embedder, StoredTeacher)) and module is not system.model]
+
+
+def seen_before(system: System, begun_as: TrainedOn | None) -> list[TrainedOn]:
+    """What a model knows of before its training: by the model that it began with, and by those who taught it."""
+    return [seen for seen in (begun_as, *(teacher.trained_on for teacher in _knowing(system))) if seen is not None]
+
+
 def check_seen(options: TrainOptions, collection: Collection, system: System, begun_as: TrainedOn | None) -> list[str]:
     """A teacher, or a model to begin with, that was trained on what is scored is refused: the scores would come from there. What to know
     of others."""
     if options.score == "none":
         return []
-    from obdsd.data.teachers import StoredTeacher
-    from obdsd.models import Embedder
-
     chosen = scored_parts(options.data, collection.parts, "val" if options.score == "validation" else "test")
-    teachers = [module for module in system.modules() if isinstance(module, (Embedder, StoredTeacher)) and module is not system.model]
+    teachers = _knowing(system)
     remarks = [remark for teacher in teachers for remark in check_unseen(str(options.teacher), teacher.trained_on, chosen)]
+    from obdsd.data.teachers import StoredTeacher
+
     if any(isinstance(teacher, StoredTeacher) and teacher.trained_on is None for teacher in teachers):
         unknown = "its file does not say what its model was trained on; if on what is scored, the scores owe to that"
         remarks.append(f"teacher={options.teacher}: {unknown}")

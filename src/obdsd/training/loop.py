@@ -194,7 +194,8 @@ class Loop:
             self.scoring.forget()
         if self.folder.writes:
             data = self.folder.begun_as()["data"]
-            trainer.whole.trained_on = build.provenance_of(options, trainer.source, data, trainer.begun_as)
+            before = build.seen_before(trainer.system, trainer.begun_as)
+            trainer.whole.trained_on = build.provenance_of(options, trainer.source, data, before)
             trainer.whole.save(self.folder.model)
         try:
             self._score(display, chosen, by)
