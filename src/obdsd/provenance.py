@@ -16,6 +16,14 @@ def short_digest(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
+def read_made_by(record: Any) -> dict[str, str | int] | None:
+    """How the model saw images that made rows of embeddings: backbone, pooling, size, resize; None where nobody knows."""
+    known = isinstance(record, Mapping) and all(isinstance(name, str) and isinstance(value, (str, int)) for name, value in record.items())
+    if record is not None and not known:
+        raise InputError(f"made_by={reprlib.repr(record)} must hold texts and whole numbers; save the model again")
+    return None if record is None else dict(record)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainedOn:
     """The data of a training and how they were split.

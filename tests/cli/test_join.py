@@ -45,6 +45,28 @@ def test_a_backbone_at_another_size_is_joined_as_its_embeddings_were_made(obdsd,
     np.testing.assert_allclose(one, two, atol=1e-5)
 
 
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_a_head_knows_how_its_embeddings_were_made(obdsd, refused, tmp_path, suffix):
+    """The backbone is joined so by default, another size is refused; a head that does not know says so."""
+    rows, head, whole = tmp_path / f"rows.{suffix}", tmp_path / "head", tmp_path / "whole"
+    seen = ("--size", "20", "--resize", "30", "--pooling", "avg+max")
+    assert obdsd("embed", "tiny-conv:none", "manifest:list.csv", "--out", rows, *seen, "--device", "cpu")[0] == 0
+    assert obdsd("train", rows, "--out", head, *SMALL)[0] == 0
+    code, _, told = obdsd("join", "tiny-conv:none", head, "--out", whole)
+    assert (code, "cannot be checked" in told) == (0, False)
+    assert open_model(str(whole)).how_it_sees() == {
+        "backbone": "tiny-conv", "pooling": "avg+max", "size": 20, "resize": 30,
+    }  # fmt: skip
+    for name, value, made in (("size", "24", 20), ("resize", "28", 30), ("pooling", "avg", "avg+max")):
+        line = refused("join", "tiny-conv:none", head, "--out", whole, f"--{name}", value)
+        assert line == f"--{name} {value} is not the {made} that the embeddings of HEAD {head} were made with; leave it out"
+    model = Embedder.load(head / "model")
+    model.made_by = None
+    model.save(tmp_path / "unknowing")
+    told = obdsd("join", "tiny-conv:none", tmp_path / "unknowing", "--out", whole)[2]
+    assert "the head does not say how its embeddings were made; whether the backbone sees images so cannot be checked\n" in told
+
+
 def test_told_of_its_images_it_refuses_to_be_scored_on_them(obdsd, parts, made, tmp_path):
     joined = tmp_path / "whole"
     assert obdsd("join", parts / "bare", parts / "head", "--out", joined, "--data", "manifest:list.csv") == (

@@ -90,7 +90,8 @@ def saved(tmp_path_factory):
 
 GONE = object()
 BAD = {
-    "format": (4, r"model.json: is a model of another version of obdsd \(format 4, not 3\); update obdsd"),
+    "format": (5, r"model.json: is a model of another version of obdsd \(format 5, not 4\); update obdsd"),
+    "made_by": ({"size": 0.5}, r"made_by=\{'size': 0.5\} must hold texts and whole numbers; save the model again"),
     "batchnorm": (["frozen"], r"batchnorm=\['frozen'\] is no choice"),
     "dim": ("4", "dim='4' must be a whole number"),
     "size": (True, "size=True must be a whole number"),

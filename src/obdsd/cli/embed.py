@@ -92,7 +92,7 @@ def run(options: Options) -> None:
     has_split = len(collection.parts) > 1 or not items.unlabelled  # items without labels are in one part, unless the data say otherwise
     labels = None if items.unlabelled else items.classes
     vectors = Vectors(matrix, labels, splits if has_split else None, items.groups, names, _photos(collection, options))
-    write_vectors(out, vectors._replace(trained_on=embedder.trained_on))
+    write_vectors(out, vectors._replace(trained_on=embedder.trained_on, made_by=embedder.how_it_sees()))
     print(f"{out}: {matrix.shape[0]:,} rows of length {matrix.shape[1]:,}, {speed:,.0f} {collection.kind}/s")
 
 

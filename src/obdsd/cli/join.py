@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from obdsd.cli.embed import BackboneOptions
 from obdsd.errors import InputError
@@ -16,6 +16,7 @@ from obdsd.files import check_place
 from obdsd.options import option
 
 if TYPE_CHECKING:
+    from obdsd.models import Embedder
     from obdsd.provenance import TrainedOn
 
 
@@ -33,7 +34,7 @@ def run(options: Options) -> None:
     out = Path(options.out).expanduser()
     check_place(out / "model.json")
     head = open_model(options.head)
-    model = options.opened(options.backbone).joined(head)
+    model = _joined(options, head)
     if model.trained_on is not None:
         if options.data is None:
             print("the model knows its training classes, but not their images; --data DATA tells it", file=sys.stderr)
@@ -41,6 +42,26 @@ def run(options: Options) -> None:
             model.trained_on = _seen(options.data, model.trained_on)
     model.save(out)
     print(f"model: {out}, images to rows of length {model.dim:,}")
+
+
+def _joined(options: Options, head: Embedder) -> Embedder:
+    """Both as one. The backbone sees images as the head's embeddings were made: so by default, and anything else is refused."""
+    from obdsd.models.places import located
+
+    made_by = head.made_by or {}
+    if located(options.backbone) is None:
+        left: dict[str, Any] = {name: made_by.get(name) for name in ("size", "resize", "pooling") if getattr(options, name) is None}
+        if options.size is not None:
+            left.pop("resize", None)  # it follows the size
+        options = replace(options, **left)
+    model = options.opened(options.backbone).joined(head)
+    for name, value in (model.how_it_sees() or {}).items():
+        if made_by.get(name, value) != value:
+            fault = f"{name}={value} is not the {made_by[name]} that the embeddings of head={options.head} were made with"
+            raise InputError(f"{fault}; {'use that' if name == 'backbone' else 'leave it out'}")
+    if not made_by:
+        print("the head does not say how its embeddings were made; whether the backbone sees images so cannot be checked", file=sys.stderr)
+    return model
 
 
 def _seen(data: str, trained_on: TrainedOn) -> TrainedOn:

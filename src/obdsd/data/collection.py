@@ -31,7 +31,8 @@ class Collection:
     """Parts by name: `train`, and `test` or both `query` and `gallery`; `val`, held-out training classes, after `hold_out`.
 
     Only a training needs all this (`obdsd.data.check.check_trainable`). `left_out` holds the names of items of each part that were left out
-    as they cannot be used, `remarks` what a reader of the data noticed, `photos` where the images are that rows were made of.
+    as they cannot be used, `remarks` what a reader of the data noticed, `photos` where the images are that rows were made of, `made_by`
+    how.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Collection:
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
     remarks: Sequence[str] = ()
     photos: Photos | None = None
+    made_by: dict[str, str | int] | None = None
 
     def __getitem__(self, name: str) -> Part:
         if name not in self.parts:

@@ -27,12 +27,13 @@ from obdsd.data.tables import cells, check_inflated, read_table
 from obdsd.data.tensors import read_tensors
 from obdsd.errors import InputError
 from obdsd.files import check_file, replacing
-from obdsd.provenance import TrainedOn
+from obdsd.provenance import TrainedOn, read_made_by
 
 SUFFIXES = (".npz", ".npy", ".parquet", ".pt", ".safetensors")
 PHOTOS = "obdsd_photos"  # the array or the metadata that says where the images of the rows are
 TRAINED_ON = "obdsd_trained_on"  # the same for what the model that made them was trained on
-NOTES = (PHOTOS, TRAINED_ON)
+MADE_BY = "obdsd_made_by"  # and for how that model saw the images
+NOTES = (PHOTOS, TRAINED_ON, MADE_BY)
 
 
 class Vectors(NamedTuple):
@@ -47,6 +48,7 @@ class Vectors(NamedTuple):
     photos: Photos | None = None
     unlabelled: str = ""  # how one would give it labels
     trained_on: TrainedOn | None = None
+    made_by: dict[str, str | int] | None = None  # how that model saw the images
 
 
 @training_defaults(epochs=40, backbone="features", head_init="projection", lr=1e-4, weight=100.0)
@@ -63,7 +65,7 @@ def embeddings(path: Path, seed: int = 0, test_fraction: float = 0.5) -> Collect
     else:
         labels = vectors.labels.tolist()
         collection = collect(str(path), items, labels, splits, groups=vectors.groups, seed=seed, test_fraction=test_fraction)
-    return replace(collection, photos=vectors.photos)
+    return replace(collection, photos=vectors.photos, made_by=vectors.made_by)
 
 
 def read_vectors(path: Path) -> Vectors:
@@ -85,7 +87,17 @@ def read_vectors(path: Path) -> Vectors:
     texts = {name: _text(path, name, column) for name, column in columns.items()}
     groups = numbered(texts["group"].tolist())[1] if "group" in texts else None
     photos, trained_on = _photos(file.notes.get(PHOTOS)), _trained_on(file.notes.get(TRAINED_ON))
-    return Vectors(matrix, texts.get("labels"), texts.get("split"), groups, texts.get("names"), photos, file.unlabelled, trained_on)
+    return Vectors(
+        matrix,
+        texts.get("labels"),
+        texts.get("split"),
+        groups,
+        texts.get("names"),
+        photos,
+        file.unlabelled,
+        trained_on,
+        _made_by(file.notes.get(MADE_BY)),
+    )
 
 
 def write_vectors(path: Path, vectors: Vectors) -> None:
@@ -94,6 +106,7 @@ def write_vectors(path: Path, vectors: Vectors) -> None:
     columns: dict[str, Any] = {name: column for name, column in optional.items() if column is not None}
     notes: dict[str, Any] = {} if vectors.photos is None else {PHOTOS: json.dumps(vectors.photos)}
     notes |= {} if vectors.trained_on is None else {TRAINED_ON: json.dumps(vars(vectors.trained_on))}
+    notes |= {} if vectors.made_by is None else {MADE_BY: json.dumps(vectors.made_by)}
     with replacing(path) as file:
         if path.suffix.lower() == ".parquet":
             rows = pa.FixedSizeListArray.from_arrays(pa.array(vectors.matrix.ravel()), vectors.matrix.shape[1])
@@ -196,6 +209,14 @@ def _trained_on(written: Any) -> TrainedOn | None:
     """The same for what the model was trained on."""
     try:
         return TrainedOn.read(_noted(written))
+    except InputError:
+        return None
+
+
+def _made_by(written: Any) -> dict[str, str | int] | None:
+    """The same for how the model saw the images."""
+    try:
+        return read_made_by(_noted(written))
     except InputError:
         return None
 

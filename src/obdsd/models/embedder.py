@@ -49,6 +49,7 @@ class Embedder(nn.Module):
 
     preprocessing: Preprocessing | None  # None for features, which are no images
     trained_on: TrainedOn | None = None  # what it has seen, if it comes from a training
+    made_by: dict[str, str | int] | None = None  # how the rows were made that it takes, if it takes rows and their file says so
     feature_dim: int
     dim: int
     knows_something: bool  # whether the features are worth something before any training
@@ -138,6 +139,13 @@ class Embedder(nn.Module):
         """How many of a transformer's tokens come before those of the patches: class token, registers."""
         return getattr(self.backbone, "num_prefix_tokens", int(backbones.has_class_token(self.backbone)))
 
+    def how_it_sees(self) -> dict[str, str | int] | None:
+        """What tells its rows of images from those of the same weights that see them otherwise; None if it takes rows."""
+        own, seen = self.architecture, self.preprocessing
+        if seen is None:
+            return None
+        return {"backbone": own.backbone, "pooling": own.pooling, "size": seen.size, "resize": seen.resize}
+
     def headless(self) -> Embedder:
         """A copy that gives the pooled features themselves, as unit rows."""
         bare = copy.deepcopy(self)
@@ -180,7 +188,9 @@ class Embedder(nn.Module):
 
     def save(self, path: str | Path) -> None:
         """Write `model.safetensors` and `model.json` into a folder, each whole or not at all."""
-        model = Description(architecture=self.architecture, preprocessing=self.preprocessing, trained_on=self.trained_on)
+        model = Description(
+            architecture=self.architecture, preprocessing=self.preprocessing, trained_on=self.trained_on, made_by=self.made_by
+        )
         folder.write(Path(path), model, self.state_dict())
 
     @classmethod
@@ -192,7 +202,7 @@ class Embedder(nn.Module):
             check_shapes(cls(**asdict(model.architecture), pretrained="none").state_dict(), tensors, source)
         embedder = cls(**asdict(model.architecture), pretrained="none")
         fit(embedder, tensors, source)
-        embedder.preprocessing, embedder.trained_on = model.preprocessing, model.trained_on
+        embedder.preprocessing, embedder.trained_on, embedder.made_by = model.preprocessing, model.trained_on, model.made_by
         return embedder.to(map_location).eval()
 
     def _check_input(self, x: Tensor) -> None:

@@ -20,10 +20,12 @@ from obdsd.method.pooling import Pooling
 from obdsd.models.places import FEATURES, find
 from obdsd.models.weights import read_tensors
 from obdsd.preprocessing import LARGEST_IMAGE, Preprocessing, check_choice, check_length
-from obdsd.provenance import TrainedOn
+from obdsd.provenance import TrainedOn, read_made_by
 
-FORMAT = 3
-EARLIER: dict[int, dict[str, Any]] = {1: {"trained_on": None, "unit_features": False}, 2: {"unit_features": False}}
+FORMAT = 4
+EARLIER: dict[int, dict[str, Any]] = {3: {"made_by": None}}
+EARLIER[2] = {**EARLIER[3], "unit_features": False}
+EARLIER[1] = {**EARLIER[2], "trained_on": None}
 """Formats that are still read, with what they did not say."""
 LONGEST_ROW = 65536  # a typing error must not allocate a terabyte
 Head = Literal["linear", "two-layer", "none"]
@@ -71,6 +73,7 @@ class Description:
     architecture: Architecture
     preprocessing: Preprocessing | None
     trained_on: TrainedOn | None
+    made_by: dict[str, str | int] | None  # how the rows were made that a head takes
 
 
 def write(folder: Path, model: Description, tensors: Mapping[str, Tensor]) -> None:
@@ -112,7 +115,7 @@ def read(folder: Path) -> tuple[Description, dict[str, Tensor]]:
 
 def _checked(record: object) -> Description:
     own = [field.name for field in fields(Architecture)]
-    record = _exactly("model.json", record, ["format", *own, "preprocessing", "trained_on", "versions"])
+    record = _exactly("model.json", record, ["format", *own, "preprocessing", "trained_on", "made_by", "versions"])
     architecture = Architecture(**{name: record[name] for name in own})
     images = record["preprocessing"]
     rows = architecture.backbone == FEATURES
@@ -122,7 +125,8 @@ def _checked(record: object) -> Description:
         given = _exactly("preprocessing", images, [field.name for field in fields(Preprocessing)])
         values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
         preprocessing = Preprocessing(**values)
-    return Description(architecture=architecture, preprocessing=preprocessing, trained_on=TrainedOn.read(record["trained_on"]))
+    seen, made_by = TrainedOn.read(record["trained_on"]), read_made_by(record["made_by"])
+    return Description(architecture=architecture, preprocessing=preprocessing, trained_on=seen, made_by=made_by)
 
 
 def _exactly(where: str, record: object, names: Sequence[str]) -> dict[str, Any]:

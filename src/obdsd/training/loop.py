@@ -196,6 +196,8 @@ class Loop:
             data = self.folder.begun_as()["data"]
             before = build.seen_before(trainer.system, trainer.begun_as)
             trainer.whole.trained_on = build.provenance_of(options, trainer.source, data, before)
+            if trainer.source.kind == "embeddings":
+                trainer.whole.made_by = trainer.source.made_by or trainer.whole.made_by
             trainer.whole.save(self.folder.model)
         try:
             self._score(display, chosen, by)
