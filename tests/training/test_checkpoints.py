@@ -44,6 +44,15 @@ def test_damage_anywhere_is_found_and_the_one_before_is_read(kept, share):
         kept.read()
 
 
+def test_a_damaged_checkpoint_never_takes_the_place_of_the_whole_one(kept, full_disk):
+    """A run goes on from the one before, and its next checkpoint cannot be written."""
+    damage(kept.last, 0.5)
+    kept.read()
+    with pytest.raises(InputError, match="cannot be written"):
+        kept.write({"step": 3})
+    assert Checkpoints(kept.folder).read()[0]["step"] == 1
+
+
 class Evil:
     """Unpickled, it makes a folder."""
 

@@ -64,15 +64,17 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.last, self.before = folder / "last.pt", folder / "before.pt"
+        self._last_is_whole = True
         self._best_of_last = -1  # the best epoch that the newest checkpoint knows
 
     def best(self, epoch: int) -> Path:
         return self.folder / f"best-{epoch}.pt"
 
     def write(self, state: dict[str, Any]) -> None:
-        if self.last.exists():
+        if self.last.exists() and self._last_is_whole:
             os.replace(self.last, self.before)
         write_state(self.last, state)
+        self._last_is_whole = True
         before, self._best_of_last = self._best_of_last, _best_epoch(state)
         for path in {*self.folder.glob("best-*.pt")} - {self.best(before), self.best(self._best_of_last)}:
             path.unlink()
@@ -114,7 +116,7 @@ class Checkpoints:
                 except InputError as fault:
                     damage = damage or fault
                     continue
-                self._best_of_last = _best_epoch(state)
+                self._last_is_whole, self._best_of_last = path == self.last, _best_epoch(state)
                 return state, None if damage is None else f"{str(damage).rpartition(';')[0]}; going on from {path.name}, which is whole"
         if damage is not None:
             raise damage
