@@ -7,6 +7,7 @@ own walk. Another query joins the graph by edges to its nearest; its walk follow
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -63,9 +64,10 @@ class Diffusion(Reranker):
         degrees = np.bincount(W.rows.numpy(), weights=W.weights.numpy(), minlength=len(own)).astype(np.float32)
         S = normalised(W)
         advance, parts = counted(progress, "walks", len(own)), []
-        for reached in _reached(S, self.omega, min(self.reach, len(own))):
-            parts.append(_positive(reached, local_walks(S, torch.from_numpy(reached), self.omega).numpy(), len(own)))
-            advance(len(reached))
+        with _one_thread():
+            for reached in _reached(S, self.omega, min(self.reach, len(own))):
+                parts.append(_positive(reached, local_walks(S, torch.from_numpy(reached), self.omega).numpy(), len(own)))
+                advance(len(reached))
         return FittedDiffusion(self, own, sparse.vstack(parts, format="csr"), degrees)
 
     def restore(self, rows: Any, arrays: Mapping[str, NDArray[Any]]) -> FittedDiffusion:
@@ -116,6 +118,17 @@ class FittedDiffusion(Fitted):
     def arrays(self) -> dict[str, NDArray[Any]]:
         walks = {"starts": self.walks.indptr, "positions": self.walks.indices, "values": self.walks.data}
         return walks | {"degrees": self.degrees}
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The pieces are too small to share: where other programs run, threads that wait for each other take ten times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _reached(S: Graph, omega: float, reach: int) -> Iterator[NDArray[np.int64]]:
