@@ -104,6 +104,16 @@ def walk_table(_: str) -> reading.Rows:
         yield [who, *(f"{share:.1%}" for share in shares)]
 
 
+def reranking_table(_: str) -> reading.Rows:
+    """Test scores of each re-ranker with the settings that held-out classes chose."""
+    yield ["features", "ranked by", "settings", "R@1", "R@2", "R@4", "R@8", "MAP@R"]
+    for features, found in json.loads((RESULTS / "reranking.json").read_text()).items():
+        for kind, entry in found["test"].items():
+            settings = "" if entry["rerank"] == kind else f"`{entry['rerank']}`"
+            shown = [f"{entry[name]:.1f}" for name in ("recall@1", "recall@2", "recall@4", "recall@8", "map@r")]
+            yield [features, "cosine" if kind == "none" else kind, settings, *shown]
+
+
 def beginnings_table(_: str) -> reading.Rows:
     """Recall@1 of the plain loss on held-out classes, by how the head began: mean over seeds and folds."""
     yield ["the head begins as", *BEGUN_ON]

@@ -130,7 +130,23 @@ def sentences(comparison: Comparison) -> list[str]:
     baseline, *others = comparison.lines
     recall = 100 * baseline.means["recall@1"].mean
     first = f"{baseline.name}: for {recall:.1f} % of the queries the nearest other item is of their class."
-    return [first, *(_sentence(line, baseline) for line in others), *weights(comparison), *below_untrained(comparison)]
+    return [
+        first,
+        *(_sentence(line, baseline) for line in others),
+        *weights(comparison),
+        *reranked(comparison),
+        *below_untrained(comparison),
+    ]
+
+
+def reranked(comparison: Comparison) -> list[str]:
+    """A sentence for each row that was re-ranked, too."""
+    return [
+        f"{line.name}, re-ranked by {name} (transductive): Recall@1 {100 * means['recall@1']:.1f} % (by cosine "
+        f"{100 * line.means['recall@1'].mean:.1f} %), MAP@R {100 * means['map@r']:.1f} % (by cosine {100 * line.means['map@r'].mean:.1f} %)."
+        for line in comparison.lines
+        for name, means in (line.reranked or {}).items()
+    ]
 
 
 def weights(comparison: Comparison) -> list[str]:
