@@ -40,16 +40,15 @@ class Options(ModelOptions):
     part: Literal["test", "train", "val"] = option("test", "Which items; test stands for query and gallery where the data have these.")
     out: str | None = option(None, "A .json file for the scores, with the options and versions that made them.")
     per_class: bool = option(False, "Add the scores of each class to the JSON file.")
-    rerank: Spec = option("none", "Also score this re-ranking of what the cosine finds, or auto, which chooses one on held-out classes.")
+    rerank: str = option("none", "Also score this re-ranking of what the cosine finds, or auto, which chooses one on held-out classes.")
     val_fraction: float | None = option(
         None, "Share of the training classes on which --rerank auto chooses; 1 takes all, for a model that they did not train.", above=0
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rerank", Spec.parse(self.rerank))
-        if self.rerank.name not in ("none", "auto"):
-            object.__setattr__(self, "rerank", RERANKERS.checked(self.rerank))
-        if self.val_fraction is not None and self.rerank.name != "auto":
+        if self.rerank not in ("none", "auto"):
+            object.__setattr__(self, "rerank", str(RERANKERS.checked(self.rerank)))
+        if self.val_fraction is not None and self.rerank != "auto":
             raise InputError(f"val_fraction={self.val_fraction:g} is for rerank=auto, which chooses by it; leave it out")
         if self.val_fraction is not None and not 0 < self.val_fraction <= 1:
             raise InputError(f"val_fraction={self.val_fraction:g} must lie above 0 and be 1 or less; try 0.5")
@@ -66,7 +65,7 @@ def run(options: Options) -> None:
     from obdsd.data.check import check_scorable
     from obdsd.terminal import stages
 
-    if options.rerank.name not in ("none", "auto"):
+    if options.rerank not in ("none", "auto"):
         RERANKERS.build(options.rerank)  # what is wrong with it is told before long work
     out = None if options.out is None else Path(options.out).expanduser()
     if out is not None:
@@ -96,7 +95,7 @@ def run(options: Options) -> None:
         how: dict[str, Any] = {"ks": options.ks, "seed": options.seed, "details": options.per_class, "progress": progress}
         how |= {"clusters": options.clusters, "restarts": options.restarts}
         scores = evaluate(gallery.embeddings, gallery.labels, query=query, groups=gallery.groups, **how)
-        spec, tried = options.rerank, dict[str, Scores]()
+        spec, tried = Spec.parse(options.rerank), dict[str, Scores]()
         if held_out:
             spec, tried = choose(*map(points, held_out.values()), progress=progress)
         reranked = None if spec.name == "none" else scores_of(spec, gallery, query, **how)
@@ -121,7 +120,7 @@ def _held_out(options: Options, source: str, collection: Collection, seed: int) 
     """What --rerank auto chooses on, held out as in a training; nothing else wants any."""
     from obdsd.data.check import check_scorable
 
-    if options.rerank.name != "auto":
+    if options.rerank != "auto":
         return {}
     if "val" not in collection.parts and options.val_fraction is None:
         raise InputError("rerank=auto chooses on held-out training classes; add --val-fraction 0.5, or name a re-ranker")

@@ -13,10 +13,14 @@ from obdsd.spec import Spec
 
 GRID = (
     "none",
-    *(f"diffusion(neighbours={k}, power={power}, omega={omega})" for k in (5, 10, 20) for power in (3, 5) for omega in (0.8, 0.9, 0.95)),
-    *(f"alpha-qe(neighbours={k}, alpha={alpha})" for k in (5, 10, 20) for alpha in (1, 3)),
-    *(f"k-reciprocal(neighbours={k}, original={share})" for k in (20, 40) for share in (0.1, 0.3, 0.5)),
-    *(f"alpha-qe(diffusion(omega={omega}), neighbours={k})" for k in (2, 5) for omega in (0.8, 0.9)),
+    *(f"diffusion(neighbours={k}, power={power})" for k in (5, 10, 20) for power in (3, 5)),
+    *(f"diffusion(omega={omega})" for omega in (0.8, 0.95)),
+    *(f"alpha-qe(neighbours={k})" for k in (5, 10, 20)),
+    "alpha-qe(alpha=1)",
+    "k-reciprocal",
+    "k-reciprocal(neighbours=40)",
+    "k-reciprocal(original=0.1)",
+    *(f"alpha-qe(diffusion, neighbours={k})" for k in (2, 5)),
 )
 """What `choose` tries unless told otherwise."""
 
