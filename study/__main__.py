@@ -39,6 +39,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "times": testing.times,
     "walk": walk.write_shares,
     "reranking": reranking.write_reranking,
+    "reach": reranking.write_reach,
     "trials": trials.run_trials,
     "variants": variants.run_variants,
     "beginnings": variants.run_beginnings,

@@ -5,12 +5,21 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
 from obdsd import cli
 from obdsd.data import Collection, Part, open_data
 from obdsd.evaluation import Points, Scores
 from obdsd.evaluation.embedding import embed
 from obdsd.files import write_json
+from obdsd.method.graph import neighbour_graph, normalised, solve_walk
+from obdsd.method.local_walks import local_walks
 from obdsd.models import Embedder
+from obdsd.search.diffusion import Diffusion, most_visited
+from obdsd.search.flat import nearest_others
+from obdsd.search.reranker import unit_rows
 from obdsd.search.scoring import GRID, choose, scores_of
 from obdsd.spec import Spec
 from study.plan import CUB, CUB_224, LETTERS
@@ -24,6 +33,7 @@ COLLECTIONS = {
     "letters, frozen, 64 px": LETTERS,
     "letters, trained head, 64 px": LETTERS,
 }
+ASKED = 300  # items whose exact walks are computed
 HELD_OUT = 0.3  # of the training classes, for a head that the others train
 KINDS = ("none", "diffusion", "alpha-qe", "k-reciprocal", "alpha-qe(diffusion)")
 KEPT = ("recall@1", "recall@2", "recall@4", "recall@8", "r-precision", "map@r")
@@ -41,6 +51,39 @@ def write_reranking() -> None:
             found[name] = compared(*_by_a_trained_head(features(file)))
         write_json(FILE, found)
         print(f"{name}: {found[name]['test']}", flush=True)
+
+
+def write_reach() -> None:
+    """Compare walks within few items with the exact walk, on CUB's training classes: what of the first 10 and 60 items they share."""
+    part = open_data(features(CUB))["train"]
+    rows, how = unit_rows(part.matrix()), Diffusion()
+    near = nearest_others(rows, how.neighbours, lambda count: None)
+    S = normalised(neighbour_graph(torch.from_numpy(near.scores), torch.from_numpy(near.positions), how.power, how.graph))
+    asked = torch.from_numpy(np.random.default_rng(0).choice(len(rows), ASKED, replace=False))
+    start = torch.zeros(len(rows), ASKED)
+    start[asked, torch.arange(ASKED)] = 1
+    exact = solve_walk(S, start, how.omega).T
+    exact[torch.arange(ASKED), asked] = -1
+    want = exact.topk(60).indices.numpy()
+    cosines = torch.from_numpy(rows[asked.numpy()] @ rows.T)
+    cosines[torch.arange(ASKED), asked] = 2
+    found = {"exact": {"map@r": _map_at_r(part.labels, asked.numpy(), want)}}
+    for reach in (100, 200, 300, 500):
+        visited = np.concatenate(list(most_visited(S, how.omega, reach)))[asked.numpy()]
+        for name, within in (("most visited", torch.from_numpy(visited)), ("nearest", cosines.topk(reach).indices)):
+            walks = local_walks(S, within, how.omega)
+            walks[:, 0] = -1
+            got = within.gather(1, walks.topk(60).indices).numpy()
+            shares = {str(k): float(np.mean([len({*a[:k]} & {*b[:k]}) / k for a, b in zip(got, want, strict=True)])) for k in (10, 60)}
+            found[f"{reach} {name}"] = {**shares, "map@r": _map_at_r(part.labels, asked.numpy(), got)}
+    write_json(RESULTS / "reach.json", {name: {key: round(value, 4) for key, value in own.items()} for name, own in found.items()})
+
+
+def _map_at_r(labels: NDArray[np.int64], asked: NDArray[np.int64], positions: NDArray[np.int64]) -> float:
+    hit, ranks = labels[positions] == labels[asked][:, None], np.arange(1, positions.shape[1] + 1)
+    relevant = np.bincount(labels)[labels[asked]] - 1
+    within = hit & (ranks <= relevant[:, None])
+    return float(((hit.cumsum(axis=1) / ranks * within).sum(axis=1) / relevant).mean())
 
 
 def compared(held_out: Points, test: Points) -> dict[str, Any]:

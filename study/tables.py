@@ -20,7 +20,7 @@ from study.trials import TRIALS, name_of_trial
 from study.variants import BEGINNINGS, BEGUN_ON, VARIANTS, WEIGHTS, weights_of
 from study.walk import OMEGAS
 
-PAGES = tuple(ROOT / name for name in ("README.md", "docs/results.md", "docs/results-tables.md", "docs/reproduce.md"))
+PAGES = tuple(ROOT / name for name in ("README.md", "docs/results.md", "docs/results-tables.md", "docs/reproduce.md", "docs/search.md"))
 FEATURES = "study/out/cub128.npz"
 
 
@@ -112,6 +112,14 @@ def reranking_table(_: str) -> reading.Rows:
             settings = "" if entry["rerank"] == kind else f"`{entry['rerank']}`"
             shown = [f"{entry[name]:.1f}" for name in ("recall@1", "recall@2", "recall@4", "recall@8", "map@r")]
             yield [features, "cosine" if kind == "none" else kind, settings, *shown]
+
+
+def reach_table(_: str) -> reading.Rows:
+    """How much walks within few items share with the exact walk."""
+    yield ["a walk visits at most", "of the first 10", "of the first 60", "MAP@R"]
+    for name, found in json.loads((RESULTS / "reach.json").read_text()).items():
+        shares = [f"{found[k]:.1%}" if k in found else "" for k in ("10", "60")]
+        yield [name if name == "exact" else f"the {name} items", *shares, f"{100 * found['map@r']:.1f}"]
 
 
 def beginnings_table(_: str) -> reading.Rows:

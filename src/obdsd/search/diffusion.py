@@ -65,7 +65,7 @@ class Diffusion(Reranker):
         S = normalised(W)
         advance, parts = counted(progress, "walks", len(own)), []
         with _one_thread():
-            for reached in _reached(S, self.omega, min(self.reach, len(own))):
+            for reached in most_visited(S, self.omega, min(self.reach, len(own))):
                 parts.append(_positive(reached, local_walks(S, torch.from_numpy(reached), self.omega).numpy(), len(own)))
                 advance(len(reached))
         return FittedDiffusion(self, own, sparse.vstack(parts, format="csr"), degrees)
@@ -131,7 +131,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _reached(S: Graph, omega: float, reach: int) -> Iterator[NDArray[np.int64]]:
+def most_visited(S: Graph, omega: float, reach: int) -> Iterator[NDArray[np.int64]]:
     """For some items at a time the items that their walks may visit, themselves first, filled up with -1."""
     size = S.nodes
     step = sparse.csr_matrix((S.weights.numpy(), S.columns.numpy(), S.starts.numpy()), shape=(size, size))
