@@ -20,7 +20,7 @@ from obdsd.presets import preset
 README = Path(__file__).parents[1] / "README.md"
 DOCS = README.parent / "docs"
 GUIDE = DOCS / "guide.md"
-PAGES = [README, GUIDE, *(DOCS / f"{page}.md" for page in ("data", "models", "evaluation", "library"))]
+PAGES = [README, GUIDE, *(DOCS / f"{page}.md" for page in ("data", "models", "evaluation", "search", "library"))]
 
 
 @pytest.mark.usefixtures("as_shipped")
