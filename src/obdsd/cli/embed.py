@@ -115,20 +115,14 @@ def open_both(model: str, data: str, options: ModelOptions) -> tuple[Embedder, C
     check_there(data)
     located(model)
     embedder = options.opened(model)  # seconds of imports: what is wrong is told before
+    from obdsd.models.embedder import check_takes
+
     split = _split_of(model, embedder, options)
     with stages() as progress:
         how = {"seed": split["split_seed"], "test_fraction": split["test_fraction"], **opening(options)}
         collection = open_data(data, **how, progress=progress)
     tell_left_out(collection)
-    wants_images = embedder.preprocessing is not None
-    if wants_images != (collection.kind == "images"):
-        wanted = "images" if wants_images else "embeddings"
-        raise InputError(f"{data}: holds {collection.kind}, but model={model} is made for {wanted}; give data that it fits")
-    if not wants_images:
-        (length,) = next(iter(collection.parts.values()))[0][0].shape
-        if length != embedder.feature_dim:
-            remedy = "give the features that it was trained on"
-            raise InputError(f"{data}: vectors have length {length}, but model={model} takes {embedder.feature_dim}; {remedy}")
+    check_takes(model, embedder, data, collection.kind, collection.length)
     return embedder, collection if options.cache is None else _decoded(embedder, collection, Path(options.cache))
 
 
