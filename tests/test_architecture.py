@@ -35,11 +35,12 @@ BASE = {
     "terminal": set(),
     "presets": {"catalogue", "convert", "data", "errors", "options", "parts", "spec"},
 }
-# cli → report → experiments → training → {objectives, models, data, evaluation} → method; every arrow passes on
+# cli → report → experiments → training → {objectives, models, data, search → evaluation} → method; every arrow passes on
 ROOMS = {"method": {"errors"}}
 for leaf in ("objectives", "models", "data", "evaluation"):
     ROOMS[leaf] = {"method", *BASE} - {"cache", "options", "presets", "terminal"}
-ROOMS["training"] = {"objectives", "models", "data", "evaluation", "method", *BASE} - {"presets"}
+ROOMS["search"] = {"evaluation", *ROOMS["evaluation"]}
+ROOMS["training"] = {"objectives", "models", "data", "search", "evaluation", "method", *BASE} - {"presets"}
 ROOMS["experiments"] = {"training", "presets", *ROOMS["training"]}
 ROOMS["report"] = {"experiments", *ROOMS["experiments"]}
 ROOMS["cli"] = {"report", "", *ROOMS["report"]}
@@ -52,6 +53,7 @@ LIBRARIES = {
     "terminal": {"rich"},
     "method": {"torch", "jaxtyping"},
     "evaluation": {"numpy", "torch", "faiss", "scipy", "sklearn", "jaxtyping"},
+    "search": {"numpy", "torch", "faiss", "scipy", "jaxtyping"},
     "objectives": {"torch", "jaxtyping", "pytorch_metric_learning"},
     "models": {"torch", "jaxtyping", "timm", "safetensors", "huggingface_hub"},
     "cli": {"numpy", "torch"},
@@ -146,7 +148,7 @@ def test_rooms_need_no_import_of_their_own():
     """The README's line, in a fresh process; before, obdsd.training was there only if something else had imported it."""
     code = "import obdsd; print(obdsd.presets.preset('ms', 'x.npz').preset, obdsd.training.train.__name__)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "ms train\n"
-    rooms = {"method", "objectives", "models", "data", "evaluation", "training", "experiments", "report", "presets"}
+    rooms = {"method", "objectives", "models", "data", "evaluation", "search", "training", "experiments", "report", "presets"}
     assert rooms <= {*dir(obdsd)}
 
 

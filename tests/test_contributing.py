@@ -36,7 +36,14 @@ def test_every_room_and_every_make_target_is_there():
 
 
 def test_every_kind_of_part_has_a_row():
-    rows = {"loss": "a base loss", "teacher": "a teacher", "targets": "targets", "system": "a system", "data": "a data set"}
+    rows = {
+        "loss": "a base loss",
+        "teacher": "a teacher",
+        "targets": "targets",
+        "system": "a system",
+        "data": "a data set",
+        "rerank": "a re-ranker",
+    }
     assert rows.keys() == TABLES.keys()
     for row in (*rows.values(), "a metric"):
         assert f"\n| {row} |" in PAGE

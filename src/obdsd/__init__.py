@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what `__getattr__` below resolves, for type checkers and editors
-    from obdsd import data, evaluation, experiments, method, models, objectives, presets, report, training
+    from obdsd import data, evaluation, experiments, method, models, objectives, presets, report, search, training
     from obdsd.catalogue import register
     from obdsd.errors import InputError
     from obdsd.evaluation.metrics import Metric, register_metric
@@ -35,7 +35,8 @@ __all__ = [
     "AffineScores", "Balanced", "BatchDiffusion", "BornAgainTeacher", "EMATeacher", "FrozenTeacher", "GlobalDiffusion", "InputError",
     "MeanMix", "MemoryTeacher", "Metric", "Objective", "PairwiseTargets", "PreviousEpochTeacher", "ProxyDiffusion", "SelfDistillation",
     "System", "Targets", "Teacher", "TeacherBatch", "UniformMix", "__version__", "data", "diffuse", "evaluation", "experiments", "method",
-    "models", "objectives", "presets", "register", "register_metric", "report", "softmax_transition", "symmetric_transition", "training",
+    "models", "objectives", "presets", "register", "register_metric", "report", "search", "softmax_transition", "symmetric_transition",
+    "training",
 ]  # fmt: skip
 _NAMES = {
     "catalogue": "register",
@@ -49,7 +50,7 @@ _NAMES = {
     "objectives.objective": "Objective",
     "objectives.system": "System",
 }
-_ROOMS = ("data", "evaluation", "experiments", "method", "models", "objectives", "presets", "report", "training")
+_ROOMS = ("data", "evaluation", "experiments", "method", "models", "objectives", "presets", "report", "search", "training")
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 

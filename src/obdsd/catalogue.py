@@ -71,16 +71,23 @@ DATA = Table(
     },
     context=("path", "seed", "test_fraction", "allow_incomplete", "root", "cache"),  # the last only in Python
 )
-TABLES = {table.kind: table for table in (LOSSES, TEACHERS, TARGETS, SYSTEMS, DATA)}
+RERANKERS = Table(
+    "rerank",
+    {
+        "none": "obdsd.search.flat:Cosine",
+        "alpha-qe": "obdsd.search.expansion:AlphaExpansion",
+    },
+)
+TABLES = {table.kind: table for table in (LOSSES, TEACHERS, TARGETS, SYSTEMS, DATA, RERANKERS)}
 OUTSIDE: set[str] = set()
 """Modules that registered something from outside the package: a process that is started must import them, too."""
 
 
 def register(kind: str, name: str, build: Callable[..., Any]) -> None:
-    """Add a part of your own: a loss, teacher, targets, system or data set. From then on its name works everywhere.
+    """Add a part of your own: a loss, teacher, targets, system, data set or re-ranker. From then on its name works everywhere.
 
     Args:
-        kind: `loss`, `teacher`, `targets`, `system` or `data`. (A metric: `obdsd.register_metric`.)
+        kind: `loss`, `teacher`, `targets`, `system`, `data` or `rerank`. (A metric: `obdsd.register_metric`.)
         name: What it is called in options and on the command line.
         build: A function or class. What the training knows is passed to its arguments of these names: to a loss `num_classes`, `dim`
             and `seed`; to a teacher `model`, `part` (the items that train), `num_samples` and `dim`; to a system `model`, `make_loss`,

@@ -127,7 +127,7 @@ class Table:
         if Spec in (setting.type, *typing.get_args(setting.type)):  # the part reads it itself
             return None if value is None else Spec.parse(value)
         if setting.name == self.kind:  # a part around a part
-            return self.checked(value)
+            return None if value is None else self.checked(value)
         return convert(where, setting.type, value)
 
     def build(self, text: Any, **context: Any) -> Any:

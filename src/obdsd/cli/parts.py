@@ -1,4 +1,4 @@
-"""List losses, teachers, targets, systems, data sets and metrics, with their settings: obdsd parts, obdsd parts loss."""
+"""List losses, teachers, targets, systems, data sets, re-rankers and metrics, with their settings: obdsd parts, obdsd parts loss."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ HEADINGS = {
     "targets": "Targets: `--targets`",
     "system": "Systems: `--system`",
     "data": "Data",
+    "rerank": "Re-rankers: `--rerank`",
     "metric": "Metrics",
 }
 INTRODUCTION = """# All parts
