@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,10 +61,10 @@ class _Pictures:
         return self.name(position).encode()
 
 
-def queries_of(asked: Any, places: Mapping[str, int], files: Mapping[str, Path]) -> list[Query]:
+def queries_of(asked: Any, places: Mapping[str, int], file: Callable[[int], Path | None]) -> list[Query]:
     """Queries of what a caller gives: one or several of words (see `of_word`), paths, PIL images, or a matrix of rows.
 
-    `places` are the positions of the items by their names, `files` where those are that have files.
+    `places` are the positions of the items by their names, `file` tells where one is that has a file.
     """
     if isinstance(asked, np.ndarray):
         return [Query(f"row {number}", row=row) for number, row in enumerate(np.atleast_2d(asked))]
@@ -74,23 +74,23 @@ def queries_of(asked: Any, places: Mapping[str, int], files: Mapping[str, Path])
         if isinstance(one, Image.Image):
             found.append(Query(f"image {number}", image=one))
         else:
-            found += of_word(os.fspath(one), places, files)
+            found += of_word(os.fspath(one), places, file)
     if not found:
         raise InputError("queries= must hold something to search for; give an image, a folder, or an item's name")
     return found
 
 
-def of_word(word: str, places: Mapping[str, int], files: Mapping[str, Path]) -> list[Query]:
+def of_word(word: str, places: Mapping[str, int], file: Callable[[int], Path | None]) -> list[Query]:
     """What a word means: an image file, a folder of images, an item of the index by its name, or an embeddings file, FILE or FILE:NAME.
 
     Where a file has the name of an item, but is not that item's own file, the file is meant.
     """
     path = Path(word.removeprefix("folder:")).expanduser()
-    if word in places and not (path.is_file() and not _same(path, files.get(word))):
+    if word in places and not (path.is_file() and not _same(path, file(places[word]))):
         return [Query(word, position=places[word])]
-    file, name = _row_named(word)
-    if file is not None:
-        return _rows(file, name)
+    table, name = _row_named(word)
+    if table is not None:
+        return _rows(table, name)
     if path.is_dir():
         found = scan(path)
         images = [*found.loose, *(image for images in found.classes.values() for image in images)]

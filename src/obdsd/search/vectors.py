@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-import faiss
+import faiss as typed_faiss
 import numpy as np
 from numpy.typing import NDArray
 
 from obdsd.errors import InputError
+from obdsd.search.flat import flat_search
+from obdsd.search.reranker import Found
 
+faiss: Any = typed_faiss  # half of what it has is not in its types
 Kind = Literal["flat", "hnsw", "ivf"]
 KINDS: tuple[Kind, ...] = ("flat", "hnsw", "ivf")
 LINKS = 32  # of each item in the graph of hnsw
@@ -22,13 +25,6 @@ WANTED = 0.97  # recall at which no more places are looked at
 AT_ONCE = 2048  # queries
 
 Rows = NDArray[np.float32]
-
-
-class Found(NamedTuple):
-    """Cosines and positions, best first; position -1 where there is nothing more."""
-
-    similarities: Rows
-    positions: NDArray[np.int64]
 
 
 def made(kind: Kind, rows: Rows) -> Any:
@@ -51,10 +47,8 @@ def tuned(kind: Kind, index: Any, rows: Rows) -> float:
     if kind == "flat":
         return 1.0
     queries = rows[np.random.default_rng(0).permutation(len(rows))[:SAMPLE]]
-    exact = faiss.IndexFlatIP(rows.shape[1])
-    exact.add(rows)
     depth = min(DEPTH, len(rows))
-    truth = exact.search(queries, depth)[1]
+    truth = flat_search(rows, queries, depth).positions
     setting, most = ("efSearch", len(rows)) if kind == "hnsw" else ("nprobe", index.nlist)
     home, places = index.hnsw if kind == "hnsw" else index, min(most, 16 if kind == "hnsw" else 1)
     while True:
@@ -74,19 +68,17 @@ def rows_of(kind: Kind, index: Any) -> Rows:
 
 
 def search(kind: Kind, index: Any, queries: Rows, k: int, allowed: NDArray[np.int64] | None = None) -> Found:
-    """The `k` nearest of each query, of the allowed positions only if these are given."""
+    """The `k` nearest of each query by cosine, or as many as there are; of the allowed positions only, if these are given."""
     few = min(k, index.ntotal if allowed is None else len(allowed))
-    found = Found(np.full((len(queries), few), -np.inf, dtype=np.float32), np.full((len(queries), few), -1, dtype=np.int64))
+    found = Found(np.empty((len(queries), few), dtype=np.float32), np.empty((len(queries), few), dtype=np.int64))
     selector = None if allowed is None else faiss.IDSelectorBatch(allowed)
     for start in range(0, len(queries), AT_ONCE):
         part = slice(start, start + AT_ONCE)
-        found.similarities[part], found.positions[part] = index.search(queries[part], few, params=_parameters(kind, index, few, selector))
+        found.scores[part], found.positions[part] = index.search(queries[part], few, params=_parameters(kind, index, few, selector))
     lost = np.flatnonzero((found.positions < 0).any(axis=1))
-    if len(lost):  # a graph or a cell may lead to too few that are allowed: these are then compared with all
+    if len(lost):  # a graph or a few cells may lead to too few that are allowed: these queries are then compared with all
         own = np.arange(index.ntotal) if allowed is None else allowed
-        exact = faiss.IndexFlatIP(queries.shape[1])
-        exact.add(rows_of(kind, index)[own])
-        found.similarities[lost], places = exact.search(queries[lost], few)
+        found.scores[lost], places = flat_search(rows_of(kind, index)[own], queries[lost], few)
         found.positions[lost] = own[places]
     return found
 

@@ -32,7 +32,8 @@ from obdsd.search.vectors import made, tuned, write_vectors
 
 Rows = NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
-Fit = Callable[[str, Rows], Mapping[str, NDArray[Any]]]
+Arrays = Mapping[str, NDArray[Any]]
+Fit = Callable[[str, Rows], Arrays]
 
 
 def silent(stage: str, done: int, total: int) -> None:
@@ -67,6 +68,11 @@ class Content(NamedTuple):
     def of(self, source: int) -> Content:
         """Those of one source."""
         places = [place for place, item in enumerate(self.items) if item.source == source]
+        return Content([self.items[place] for place in places], self.rows[places])
+
+    def without(self, names: Sequence[str]) -> Content:
+        gone = {*names}
+        places = [place for place, item in enumerate(self.items) if item.name not in gone]
         return Content([self.items[place] for place in places], self.rows[places])
 
 
@@ -178,7 +184,7 @@ def updated(
                 check_readable(opened[number], how.progress)  # one image cannot be read: name all that cannot
                 raise
             old, embedded_now = Content(items, rows), embedded_now + count
-        parts.append(old)
+        parts.append(old.without(source.removed))
     items = [item for part in parts for item in part.items]
     names = [item.name for item in items]
     if len({*names}) < len(names):
@@ -206,5 +212,5 @@ def switch(folder: Path, settings: Settings, content: Content, fit: Fit, progres
     return new
 
 
-def store_arrays(folder: Path, name: str, arrays: Mapping[str, NDArray[Any]]) -> Stored:
+def store_arrays(folder: Path, name: str, arrays: Arrays) -> Stored:
     return store(folder, name, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
