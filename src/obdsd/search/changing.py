@@ -165,8 +165,9 @@ def _added(index: Index, source: Source, collection: Collection) -> tuple[list[S
 
 
 def _without(index: Index, names: Sequence[str]) -> list[Source]:
-    """The sources without some items, all of which must be there."""
-    known = {item.name: item.source for item in index.items}
+    """The sources without some items, all of which must be there or have been removed before."""
+    known = {name: number for number, source in enumerate(index.settings.sources) for name in source.removed}
+    known |= {item.name: item.source for item in index.items}
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)

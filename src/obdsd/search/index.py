@@ -18,7 +18,7 @@ from obdsd.search.answers import Answer, Hit
 from obdsd.search.fitting import canonical, fitted
 from obdsd.search.folder import MODEL, Settings, alone, checked, read_consistently, read_settings, write_settings
 from obdsd.search.how import Change, Pass
-from obdsd.search.queries import Query, queries_of, rows_of_queries
+from obdsd.search.queries import queries_of, rows_of_queries
 from obdsd.search.ranking import nearest, reranked
 from obdsd.search.reranker import Fitted
 from obdsd.search.table import Item, read_items
@@ -90,31 +90,31 @@ class Index:
 
         embedder = model if not isinstance(model, str) else changing.open_model(model)
         change = changing.build(Path(out).expanduser(), embedder, data, collection, kind, rerank, how or Pass(), opening)
-        return cls.open(out)._after(change)
+        return cls._opened(out, change)
 
     def add(self, data: str, *, how: Pass | None = None, **opening: Any) -> Index:
         """The index with the items of one more collection; only what is not known is embedded."""
         from obdsd.search import changing
 
-        return Index.open(self.path)._after(changing.add(self, data, how or Pass(), opening))
+        return Index._opened(self.path, changing.add(self, data, how or Pass(), opening))
 
     def remove(self, names: Sequence[str], *, how: Pass | None = None) -> Index:
         """The index without these items. `refresh` does not bring them back, `add` of their collection does."""
         from obdsd.search import changing
 
-        return Index.open(self.path)._after(changing.remove(self, names, how or Pass()))
+        return Index._opened(self.path, changing.remove(self, names, how or Pass()))
 
     def refresh(self, data: str | None = None, *, how: Pass | None = None, **opening: Any) -> Index:
         """The index of its collections as they are now; only new and changed items are embedded. `data` says where one is that moved."""
         from obdsd.search import changing
 
-        return Index.open(self.path)._after(changing.refresh(self, data, how or Pass(), opening))
+        return Index._opened(self.path, changing.refresh(self, data, how or Pass(), opening))
 
     def of_kind(self, kind: Kind, *, how: Pass | None = None) -> Index:
         """The index with its vectors in another form."""
         from obdsd.search import changing
 
-        return Index.open(self.path)._after(changing.of_kind(self, kind, how or Pass()))
+        return Index._opened(self.path, changing.of_kind(self, kind, how or Pass()))
 
     def fit(self, rerank: str, *, how: Pass | None = None) -> Index:
         """The index with a re-ranker's work on it, which is kept in its folder and done anew whenever items change."""
@@ -126,9 +126,12 @@ class Index:
             self._fitted[spec] = fitted(self.path, self.settings, self.rows, spec, how.progress)
         return self._fitted[spec]
 
-    def _after(self, change: Change) -> Index:
-        self.change = change
-        return self
+    @classmethod
+    def _opened(cls, path: str | Path, change: Change) -> Index:
+        """The index after a change."""
+        index = cls.open(path)
+        index.change = change
+        return index
 
     def set_thresholds(self, thresholds: Mapping[float, Mapping[str, Any]]) -> Index:
         """Keep for each false-match rate the `similarity` at which it is reached, and what else is known of it, such as
@@ -226,19 +229,18 @@ class Index:
         most = found.scores[:, 0].copy()
         if spec is not None:
             found = reranked(self._reranker(spec, how), rows, own, k, allowed)
-        return [
-            self._answer(query, rows[n], found.positions[n], found.scores[n], most[n], threshold, spec) for n, query in enumerate(queries)
-        ]
-
-    def _answer(
-        self, query: Query, row: Rows, places: NDArray[np.int64], scores: Rows, most: float, threshold: float | None, rerank: str | None
-    ) -> Answer:
         least = -math.inf if threshold is None else threshold
+        answers = []
+        for query, row, scores, places, nearest_one in zip(queries, rows, *found, most.tolist(), strict=True):
+            hits = self._hits(row, scores, places)
+            enough = [hit for hit in hits if (hit.similarity if spec is None else nearest_one) >= least]
+            answers.append(Answer(query, enough, nearest_one if hits else None))
+        return answers
+
+    def _hits(self, row: Rows, scores: Rows, places: NDArray[np.int64]) -> list[Hit]:
         there = places >= 0
         similar = self.rows[places[there]] @ row
-        hits = [
-            Hit(self.items[place].name, self.items[place].label, float(cosine), float(score), self.file(place), self.items[place].box)
-            for place, cosine, score in zip(places[there].tolist(), similar, scores[there], strict=True)
-            if (most if rerank else cosine) >= least
+        return [
+            Hit(self.items[place].name, self.items[place].label, cosine, score, self.file(place), self.items[place].box)
+            for place, cosine, score in zip(places[there].tolist(), similar.tolist(), scores[there].tolist(), strict=True)
         ]
-        return Answer(query, hits, float(most) if there.any() else None)
