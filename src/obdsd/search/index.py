@@ -192,14 +192,8 @@ class Index:
         if not len(found):
             known = sorted({own for own in labels if own is not None})
             near = difflib.get_close_matches(label, known, n=1, cutoff=0.5)
-            remedy = (
-                f"did you mean {near[0]!r}?"
-                if near
-                else f"labels are such as {known[0]!r}"
-                if known
-                else "its items have no labels; leave it out"
-            )
-            raise InputError(f"within={label!r} is no label of the index; {remedy}")
+            there = f"labels are such as {known[0]!r}" if known else "its items have no labels; leave it out"
+            raise InputError(f"within={label!r} is no label of the index; {f'did you mean {near[0]!r}?' if near else there}")
         return found
 
     def search(
