@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
@@ -69,7 +70,7 @@ def test_what_is_found_is_a_table_json_or_a_page(obdsd, indexed, tmp_path):
     assert (found["query"], found["nothing_alike"]) == ("cat-query-1.png", False)
     assert [hit["rank"] for hit in found["found"]] == [1, 2, 3]
     assert {hit["label"] for hit in found["found"]} == {"dog"}
-    assert all(Image.open(hit["file"]).size == (32, 32) for hit in found["found"])
+    assert all(Path(hit["file"]).is_file() for hit in found["found"])
     assert (tmp_path / "x.html").read_text().count("<img ") == 4
     assert obdsd(*words, "--rerank", "alpha-qe")[1].count("  score ") == 3
 

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 import torch
-from PIL import Image
 
 from obdsd.catalogue import RERANKERS
 from obdsd.data.embeddings import Vectors, write_vectors
@@ -77,7 +76,7 @@ def test_an_image_finds_itself_and_what_its_name_finds(whole, monkeypatch):
     index = Index.open(whole / "photos.index")
     path = whole / "photos" / "bee" / "3.png"
     (by_name,) = index.search("bee/3.png", 3)
-    for image in (path, str(path), [path], Image.open(path)):
+    for image in (path, str(path), [path], read_image(path)):
         (found,) = index.search(image, 4, how=QUIET)
         assert [hit.name for hit in found.hits] == ["bee/3.png", *(hit.name for hit in by_name.hits)]
         assert found.hits[0].similarity == pytest.approx(1, abs=1e-5)
