@@ -25,7 +25,9 @@ from obdsd.parts import suggestion
 from obdsd.processes import first_here, first_process, keep_memory, let_threads_sleep, processes, rank
 from obdsd.stopping import Stop
 
-COMMANDS = ("train", "compare", "report", "evaluate", "embed", "join", "verify", "data", "reproduce", "presets", "parts", "info")
+COMMANDS = (
+    "train", "compare", "report", "evaluate", "embed", "index", "search", "join", "verify", "data", "reproduce", "presets", "parts", "info",
+)  # fmt: skip
 DONE, MISTAKE, TERMINATED, INTERRUPTED = 0, 2, Terminated.CODE, 130
 HELP = """usage: obdsd COMMAND [options]
 

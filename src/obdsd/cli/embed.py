@@ -15,6 +15,7 @@ from obdsd.options import LARGEST, OpeningOptions, opening, option
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
     from numpy.typing import NDArray
 
     from obdsd.data import Collection, Part, Photos
@@ -45,13 +46,19 @@ class BackboneOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions(OpeningOptions, BackboneOptions):
+class PassOptions(OpeningOptions, BackboneOptions):
     """How a model goes through a collection."""
 
     batch_size: int = option(64, "Items at a time.", at_least=1)
     workers: int | None = option(None, "Processes that read items; default one a core, at most 8, for image files.", at_least=0)
     cache: str | None = option(None, "A folder for decoded images: they are decoded once, for all commands that take them at this size.")
     device: str = option("auto", "Where the model runs, such as cpu or cuda:0; auto takes the accelerator if there is one.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(PassOptions):
+    """The same for parts of it."""
+
     split_seed: int | None = option(
         None, "Seed of the split by class, where the data give none; default that of the run, else 0.", at_least=0, below=LARGEST
     )
@@ -104,7 +111,7 @@ def _photos(collection: Collection, options: Options) -> Photos | None:
     return collection.photos if collection.kind == "embeddings" else Photos(absolute_source(options.data), root)
 
 
-def open_both(model: str, data: str, options: ModelOptions) -> tuple[Embedder, Collection]:
+def open_both(model: str, data: str, options: PassOptions) -> tuple[Embedder, Collection]:
     """The model and the collection, which must go together."""
     from obdsd.data import check_there, open_data
     from obdsd.models.places import find, located
@@ -115,20 +122,14 @@ def open_both(model: str, data: str, options: ModelOptions) -> tuple[Embedder, C
     check_there(data)
     located(model)
     embedder = options.opened(model)  # seconds of imports: what is wrong is told before
+    from obdsd.models.embedder import check_takes
+
     split = _split_of(model, embedder, options)
     with stages() as progress:
         how = {"seed": split["split_seed"], "test_fraction": split["test_fraction"], **opening(options)}
         collection = open_data(data, **how, progress=progress)
     tell_left_out(collection)
-    wants_images = embedder.preprocessing is not None
-    if wants_images != (collection.kind == "images"):
-        wanted = "images" if wants_images else "embeddings"
-        raise InputError(f"{data}: holds {collection.kind}, but model={model} is made for {wanted}; give data that it fits")
-    if not wants_images:
-        (length,) = next(iter(collection.parts.values()))[0][0].shape
-        if length != embedder.feature_dim:
-            remedy = "give the features that it was trained on"
-            raise InputError(f"{data}: vectors have length {length}, but model={model} takes {embedder.feature_dim}; {remedy}")
+    check_takes(model, embedder, data, collection.kind, collection.length)
     return embedder, collection if options.cache is None else _decoded(embedder, collection, Path(options.cache))
 
 
@@ -166,7 +167,7 @@ def tell_seen(model: str, embedder: Embedder, parts: Mapping[str, Part]) -> None
         print(f"obdsd: {remark}", file=sys.stderr)
 
 
-def _split_of(model: str, embedder: Embedder, options: ModelOptions) -> dict[str, Any]:
+def _split_of(model: str, embedder: Embedder, options: PassOptions) -> dict[str, Any]:
     """How classes are split: as asked, and as in the model's training, since its training classes must not be taken for test."""
     folder = Path(model).expanduser()
     places = [folder, folder.resolve().parent] if (folder / "model.json").is_file() else [folder]  # of an older version: it lies in its run
@@ -174,7 +175,7 @@ def _split_of(model: str, embedder: Embedder, options: ModelOptions) -> dict[str
     trained = run if embedder.trained_on is None else vars(embedder.trained_on)
     split = {}
     for name, usual in (("split_seed", 0), ("test_fraction", 0.5)):
-        asked, own = getattr(options, name), trained.get(name)
+        asked, own = getattr(options, name, None), trained.get(name)
         if own is not None and asked is not None and asked != own:
             raise InputError(f"{name}={asked} is not the {own} that model={model} was trained with; leave it out")
         split[name] = own if own is not None else usual if asked is None else asked
@@ -190,11 +191,9 @@ def embed_part(embedder: Embedder, part: Part, collection: Collection, options: 
     from obdsd.models.devices import choose_device
     from obdsd.models.inference import for_inference
     from obdsd.terminal import bar, stages
-    from obdsd.training.features import known_rows
 
     device = choose_device(options.device)
-    if (rows := known_rows(embedder, collection, part, device)) is not None:
-        print("obdsd: the features of these images were computed before and are kept; only the head is asked", file=sys.stderr)
+    if (rows := computed_before(embedder, collection, part, device)) is not None:
         return rows
     unit = "embeddings"
     if embedder.preprocessing is not None:
@@ -208,6 +207,16 @@ def embed_part(embedder: Embedder, part: Part, collection: Collection, options: 
         with stages() as progress:  # one image cannot be read: name all that cannot
             check_readable(collection, progress)
         raise
+
+
+def computed_before(embedder: Embedder, collection: Collection, part: Part, device: torch.device) -> NDArray[np.float32] | None:
+    """The rows of a part, if the features of the collection are still in the cache; this is then told."""
+    from obdsd.training.features import known_rows
+
+    rows = known_rows(embedder, collection, part, device)
+    if rows is not None:
+        print("obdsd: the features of these images were computed before and are kept; only the head is asked", file=sys.stderr)
+    return rows
 
 
 def check_suffix(out: str, suffixes: tuple[str, ...]) -> None:

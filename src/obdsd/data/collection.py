@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from obdsd.data.items import Items
+from obdsd.data.items import Items, Rows
 from obdsd.data.part import Part
 from obdsd.errors import InputError
 from obdsd.processes import check_carried
@@ -50,6 +50,12 @@ class Collection:
     @property
     def kind(self) -> Literal["images", "embeddings"]:
         return "embeddings" if next(iter(self.parts.values())).is_rows else "images"
+
+    @property
+    def length(self) -> int | None:
+        """Of the rows; None for images."""
+        items = next(iter(self.parts.values())).items
+        return items.matrix.shape[1] if isinstance(items, Rows) else None
 
     def joined(self) -> tuple[Part, NDArray[Any]]:
         """The items of all parts in the order in which the data have them, and the part of each."""

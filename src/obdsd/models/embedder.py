@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from obdsd.errors import InputError
 from obdsd.method.checks import refuse, require
 from obdsd.method.pooling import Pooling, pool
 from obdsd.method.precision import in_full, without_autocast
@@ -251,3 +252,13 @@ def open_model(source: str, size: int | None = None, pooling: Pooling | None = N
         require(resize >= model.preprocessing.size, "resize", resize, f"is less than size={model.preprocessing.size}", "enlarge it")
         model.preprocessing = replace(model.preprocessing, resize=resize)
     return model
+
+
+def check_takes(model: str, embedder: Embedder, data: str, kind: str, length: int | None) -> None:
+    """Refuse data that a model is not made for: `images` for one of rows, `embeddings` for one of images, rows of another length."""
+    wanted = "images" if embedder.preprocessing is not None else "embeddings"
+    if kind != wanted:
+        raise InputError(f"{data}: holds {kind}, but model={model} is made for {wanted}; give data that it fits")
+    if wanted == "embeddings" and length != embedder.feature_dim:
+        remedy = "give the features that it was trained on"
+        raise InputError(f"{data}: vectors have length {length}, but model={model} takes {embedder.feature_dim}; {remedy}")

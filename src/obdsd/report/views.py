@@ -145,10 +145,10 @@ def _rows(models: Sequence[Embedder], part: Part, known: Mapping[int, Rows], dev
     return [found[number] for number in range(len(models))]
 
 
-def thumbnail(image: Image.Image) -> bytes:
+def thumbnail(image: Image.Image, side: int = SIDE) -> bytes:
     """A small picture of the whole image, as WebP; one that is small already keeps its size."""
     small = image.copy()
-    small.thumbnail((SIDE, SIDE), Image.Resampling.BICUBIC, reducing_gap=2.0)
+    small.thumbnail((side, side), Image.Resampling.BICUBIC, reducing_gap=2.0)
     file = io.BytesIO()
     small.save(file, "WEBP", quality=QUALITY)
     return file.getvalue()

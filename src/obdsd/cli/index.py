@@ -1,0 +1,140 @@
+"""Make a collection searchable, or change what is: obdsd index MODEL DATA --out photos.index, obdsd index photos.index --refresh.
+
+photos.index is a folder with the model, the vectors and a table of the items: all that obdsd search needs. Interrupted, the same command
+goes on from there. obdsd index photos.index --add DATA, --remove NAME … and --refresh change it; only what is new is embedded.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from dataclasses import MISSING, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from obdsd.cli.embed import MODEL, BackboneOptions, PassOptions, computed_before, open_both
+from obdsd.errors import InputError, Terminated
+from obdsd.options import OpeningOptions, opening, option
+
+if TYPE_CHECKING:
+    from obdsd.search import Index, Pass
+    from obdsd.terminal import Tell
+
+
+@dataclass(frozen=True)
+class Options(PassOptions):
+    model: str = option(MISSING, f"{MODEL} Or an index, to change it.", positional=True)
+    data: list[str] = option(
+        (), "The collection: NAME:PATH, glyphs, or an embeddings file. With --remove, names of items; with --refresh, where it moved to.",
+        positional=True,
+    )  # fmt: skip
+    out: str | None = option(None, "The index to write: a new folder, such as photos.index.")
+    kind: Literal["flat", "hnsw", "ivf"] | None = option(
+        None, "How vectors are searched: flat is exact, and the default; hnsw and ivf are faster for very many, with a recall that is told."
+    )
+    add: bool = option(False, "Add the items of DATA to an index.")
+    remove: bool = option(False, "Remove items from an index by their names; --refresh does not bring them back.")
+    refresh: bool = option(False, "Look at the collection of an index again: new and changed items are embedded, those gone are removed.")
+    rerank: str | None = option(None, "A re-ranker to be fitted to the index now, not when a search first asks for it; such as alpha-qe.")
+
+    def __post_init__(self) -> None:
+        asked = [name for name in ("add", "remove", "refresh") if getattr(self, name)]
+        if len(asked) > 1:
+            raise InputError(f"{' and '.join(f'--{name}' for name in asked)} are given; do one after the other")
+        if asked and self.out is not None:
+            raise InputError(f"out={self.out} is for a new index, --{asked[0]} changes one that is there; leave one of them out")
+        if not asked and self.data and self.out is None:
+            raise InputError("--out must be given: obdsd index MODEL DATA --out photos.index")
+        if self.out is not None and len(self.data) != 1:
+            raise InputError(f"DATA must be one collection, not {len(self.data)}: obdsd index MODEL DATA --out photos.index")
+        if self.add and len(self.data) != 1:
+            raise InputError(f"add=true takes one collection, not {len(self.data)}: obdsd index photos.index --add DATA")
+        if self.remove and not self.data:
+            raise InputError("remove=true needs the names of items: obdsd index photos.index --remove NAME …")
+        if self.refresh and len(self.data) > 1:
+            raise InputError("refresh=true takes at most one collection, the one that moved: obdsd index photos.index --refresh DATA")
+        if not asked and self.out is None and self.rerank is None and self.kind is None:
+            raise InputError("say what to do: DATA and --out for a new index; --add, --remove, --refresh or --rerank to change one")
+
+
+def run(options: Options) -> None:
+    from obdsd.terminal import stages
+
+    start, place = time.monotonic(), Path(options.out or options.model).expanduser()
+    try:
+        if options.out is not None:
+            index = _build(options)
+        else:
+            with stages(unit="items") as progress:
+                index = _change(options, progress)
+    except (KeyboardInterrupt, Terminated):
+        print(f"stopped; {place} keeps what was embedded: the same command goes on from there", file=sys.stderr)
+        raise
+    _tell(index, time.monotonic() - start)
+    if options.out is not None:
+        print(f"search it with: obdsd search {shlex.quote(str(place))} PHOTO.jpg")
+
+
+def _build(options: Options) -> Index:
+    from obdsd.search import Index
+    from obdsd.search.changing import check_new_place
+    from obdsd.search.fitting import canonical
+    from obdsd.terminal import stages
+
+    check_new_place(Path(str(options.out)).expanduser())
+    rerank = [] if options.rerank is None else [canonical(options.rerank)]
+    (data,) = options.data
+    embedder, collection = open_both(options.model, data, options)
+    with stages(unit=collection.kind) as progress:
+        how = _pass(options, progress, known=partial(computed_before, embedder, collection))
+        return Index.build(
+            embedder, data, str(options.out), kind=options.kind, rerank=rerank, how=how, collection=collection, **_opening(options)
+        )
+
+
+def _change(options: Options, progress: Tell) -> Index:
+    from obdsd.search import Index
+
+    for each in fields(BackboneOptions):
+        if getattr(options, each.name) is not None:
+            raise InputError(f"{each.name}={getattr(options, each.name)} is for a new index, this one has its model; leave it out")
+    index = Index.open(options.model)
+    how = _pass(options, progress)
+    if options.add:
+        index = index.add(options.data[0], how=how, **_opening(options))
+    elif options.remove:
+        index = index.remove(options.data, how=how)
+    elif options.refresh:
+        index = index.refresh(*options.data, how=how, **_opening(options))
+    if options.kind is not None:
+        index = index.of_kind(options.kind, how=how)
+    return index if options.rerank is None else index.fit(options.rerank, how=how)
+
+
+def _pass(options: Options, progress: Tell, **more: Any) -> Pass:
+    from obdsd.search import Pass
+
+    return Pass(batch_size=options.batch_size, workers=options.workers, device=options.device, progress=progress, **more)
+
+
+def _opening(options: Options) -> dict[str, Any]:
+    """How the data are opened, where that is not as usual."""
+    usual = {each.name: each.default for each in fields(OpeningOptions)}
+    return {name: value for name, value in opening(options).items() if value != usual[name]}
+
+
+def _tell(index: Index, seconds: float) -> None:
+    from obdsd.terminal import span
+
+    settings, change = index.settings, index.change
+    line = f"{index.path}: {settings.items:,} items, vectors of length {settings.dim:,}"
+    if change is not None:
+        line += f"; {change.new:,} new, {change.changed:,} changed, {change.gone:,} gone; {change.embedded:,} embedded"
+        line += f" in {span(seconds)}" if change.embedded else ""
+    print(line)
+    if settings.kind != "flat":
+        print(f"{settings.kind}: finds {100 * settings.recall:.1f} % of the 10 nearest items that an exact search finds")
+    if settings.rerank:
+        print(f"re-rankers: {', '.join(settings.rerank)}")
