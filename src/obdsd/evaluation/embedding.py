@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Generator, Sized
 from contextlib import closing
 from typing import Any, Protocol, runtime_checkable
 
@@ -24,7 +24,7 @@ class Labelled(Sized, Protocol):
 
 def embedded(
     model: nn.Module, items: Labelled, *, batch_size: int = 128, workers: int = 0, device: torch.device | str = "cpu"
-) -> Iterator[Float[np.ndarray, "n d"]]:
+) -> Generator[Float[np.ndarray, "n d"], None, None]:
     """The model's rows of one batch after the other, float32, in the order of the items; the model sees them in eval mode and is left in
     the mode it was in."""
     if not len(items):
@@ -54,11 +54,12 @@ def embed(
     """The model's rows for all items, as `embedded` gives them. `advance` is told how many items each batch held."""
     rows: np.ndarray | None = None
     done = 0
-    for found in embedded(model, items, batch_size=batch_size, workers=workers, device=device):
-        if rows is None:
-            rows = np.empty((len(items), found.shape[1]), dtype=np.float32)
-        rows[done : done + len(found)] = found
-        done += len(found)
-        advance(len(found))
+    with closing(embedded(model, items, batch_size=batch_size, workers=workers, device=device)) as batches:
+        for found in batches:
+            if rows is None:
+                rows = np.empty((len(items), found.shape[1]), dtype=np.float32)
+            rows[done : done + len(found)] = found
+            done += len(found)
+            advance(len(found))
     assert rows is not None
     return rows

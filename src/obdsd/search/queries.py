@@ -177,7 +177,8 @@ def _given_rows(queries: Sequence[Query], dim: int, embedder: Embedder) -> Rows:
 def _embedded(queries: Sequence[Query], embedder: Embedder, how: Pass) -> Rows:
     from obdsd.data.collection import loader_workers  # these import torch, which a search by names does without
     from obdsd.data.decoded import at_a_test
-    from obdsd.evaluation.embedding import embedded
+    from obdsd.evaluation.embedding import embed
+    from obdsd.evaluation.metrics import counted
     from obdsd.models.devices import choose_device
     from obdsd.models.inference import for_inference
 
@@ -189,9 +190,6 @@ def _embedded(queries: Sequence[Query], embedder: Embedder, how: Pass) -> Rows:
     part = at_a_test(Part(_Pictures(queries), np.arange(count), zeros, ("",)), embedder.preprocessing)
     device = choose_device(how.device)
     model = embedder.to(device) if count < FEW else for_inference(embedder.to(device))
-    workers, rows = 0 if count < FEW else loader_workers(how.workers, part), []
-    how.progress("embedding", 0, count)
-    for found in embedded(model, part, batch_size=how.batch_size, workers=workers, device=device):
-        rows.append(found)
-        how.progress("embedding", sum(map(len, rows)), count)
-    return np.concatenate(rows)
+    workers = 0 if count < FEW else loader_workers(how.workers, part)
+    advance = counted(how.progress, "embedding", count)
+    return embed(model, part, batch_size=how.batch_size, workers=workers, device=device, advance=advance)

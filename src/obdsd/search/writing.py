@@ -117,14 +117,16 @@ def embed_new(
         how.progress("embedding", 0, len(wanted))
         few = len(wanted) < FEW
         fast, workers = model.to(device) if few else for_inference(model.to(device)), 0 if few else loader_workers(how.workers, part)
+        batches = embedded(fast, new, batch_size=how.batch_size, workers=workers, device=device)
         try:
-            for found in embedded(fast, new, batch_size=how.batch_size, workers=workers, device=device):
+            for found in batches:
                 own = digests[done : done + len(found)]
                 kept.add(own, found)
                 rows |= dict(zip(own, found, strict=True))
                 done += len(found)
                 how.progress("embedding", done, len(wanted))
         finally:  # stopped, or an image cannot be read: what was done is not done again
+            batches.close()
             kept.write()
     return np.stack([rows[item.digest] for item in items]), len(wanted)
 
