@@ -40,6 +40,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "walk": walk.write_shares,
     "reranking": reranking.write_reranking,
     "reach": reranking.write_reach,
+    "other-ways": reranking.write_other_ways,
     "trials": trials.run_trials,
     "variants": variants.run_variants,
     "beginnings": variants.run_beginnings,

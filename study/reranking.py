@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from obdsd import cli
 from obdsd.data import Collection, Part, open_data
-from obdsd.evaluation import Points, Scores
+from obdsd.evaluation import Points, Scores, evaluate
 from obdsd.evaluation.embedding import embed
 from obdsd.files import write_json
 from obdsd.method.graph import neighbour_graph, normalised, solve_walk
@@ -79,6 +79,37 @@ def write_reach() -> None:
     write_json(RESULTS / "reach.json", {name: {key: round(value, 4) for key, value in own.items()} for name, own in found.items()})
 
 
+def write_other_ways() -> None:
+    """Try walks on other graphs, on half of CUB's training classes: with the other half in the graph, and with images seen at two sizes."""
+    small, large = (open_data(features(file)).hold_out(fraction=0.5) for file in (CUB, CUB_224))
+    labels, how = small["val"].labels, Diffusion()
+    (Z, L), others = (unit_rows(each["val"].matrix()) for each in (small, large)), unit_rows(small["train"].matrix())
+    both = np.concatenate([Z, L], axis=1) / np.sqrt(2)
+    walks = {name: how.fit(rows).walks.toarray() for name, rows in (("128 px", Z), ("224 px", L), ("both", both))}
+    with_others = how.fit(np.concatenate([Z, others])).walks[: len(Z), : len(Z)].toarray()
+    tables = {
+        "cosine, 128 px": Z @ Z.T,
+        "diffusion, 128 px": _after(walks["128 px"], Z),
+        "diffusion, 128 px, the other training classes in the graph": _after(with_others, Z),
+        "cosine, 224 px": L @ L.T,
+        "diffusion, 224 px": _after(walks["224 px"], L),
+        "cosine, both sizes side by side": both @ both.T,
+        "diffusion, both sizes side by side": _after(walks["both"], both),
+        "sum of the walks on the graphs of both sizes": _after(walks["128 px"] + walks["224 px"], both),
+    }
+    found = {}
+    for name, table in tables.items():
+        np.fill_diagonal(table, -np.inf)
+        order = np.argsort(-table, axis=1, kind="stable")
+        found[name] = _kept(evaluate(Z, labels, search=lambda queries, k, own, order=order: (order[own, :k], order[own, :k])))
+    write_json(RESULTS / "other-ways.json", found)
+
+
+def _after(walks: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Walks, and below them the cosines of what is not visited."""
+    return np.where(walks > 0, walks, rows @ rows.T - 2)
+
+
 def _map_at_r(labels: NDArray[np.int64], asked: NDArray[np.int64], positions: NDArray[np.int64]) -> float:
     hit, ranks = labels[positions] == labels[asked][:, None], np.arange(1, positions.shape[1] + 1)
     relevant = np.bincount(labels)[labels[asked]] - 1
@@ -99,8 +130,7 @@ def compared(held_out: Points, test: Points) -> dict[str, Any]:
 def kind_of(spec: str) -> str:
     """`alpha-qe(diffusion)` of `alpha-qe(diffusion(omega=0.9), neighbours=2)`."""
     read = Spec.parse(spec)
-    inner = [value for value in read.positional if isinstance(value, Spec)]
-    return f"{read.name}({inner[0].name})" if inner else read.name
+    return f"{read.name}({Spec.parse(read.positional[0]).name})" if read.positional else read.name
 
 
 def points(part: Part) -> Points:

@@ -122,6 +122,13 @@ def reach_table(_: str) -> reading.Rows:
         yield [name if name == "exact" else f"the {name} items", *shares, f"{100 * found['map@r']:.1f}"]
 
 
+def ways_table(_: str) -> reading.Rows:
+    """Walks on other graphs, on held-out classes."""
+    yield ["", "R@1", "R@8", "MAP@R"]
+    for name, found in json.loads((RESULTS / "other-ways.json").read_text()).items():
+        yield [name, *(f"{found[score]:.1f}" for score in ("recall@1", "recall@8", "map@r"))]
+
+
 def beginnings_table(_: str) -> reading.Rows:
     """Recall@1 of the plain loss on held-out classes, by how the head began: mean over seeds and folds."""
     yield ["the head begins as", *BEGUN_ON]

@@ -107,6 +107,7 @@ REFUSED = [
     (["--rerank", "auto"], "--rerank auto chooses on held-out training classes; add --val-fraction 0.5, or name a re-ranker"),
     (["--rerank", "auto", "--val-fraction", "0.5"], "chooses on training classes, but it has test alone; name a re-ranker"),
     (["--rerank", "auto", "--val-fraction", "2"], "--val-fraction 2 must lie above 0 and be 1 or less; try 0.5"),
+    (["--rerank", "auto", "--part", "train"], "--part train is what --rerank auto may choose on, and it must be scored on others"),
     (["--val-fraction", "0.5"], "--val-fraction 0.5 is for --rerank auto, which chooses by it; leave it out"),
 ]
 
@@ -132,6 +133,8 @@ def test_a_training_scores_the_reranking_too_and_verify_checks_it(obdsd, tmp_pat
     obdsd("evaluate", tmp_path / "run", tmp_path / "x.npz", "--rerank", SPEC, "--no-clusters", "--out", tmp_path / "s.json")
     again = json.loads((tmp_path / "s.json").read_text())["reranked"]["scores"]
     assert {name: result["reranked"][SPEC][name] for name in MANY} == pytest.approx({name: again[name] for name in MANY}, abs=1e-6)
+    chosen = ["evaluate", tmp_path / "run", tmp_path / "x.npz", "--rerank", "auto", "--val-fraction", "1"]
+    assert "was trained on 24 of the 24 items of val" in obdsd(*chosen)[2]  # nothing is chosen on what it has learned
     assert obdsd("verify", tmp_path / "run")[0] == 0
     result["reranked"][SPEC]["map@r"] += 0.1
     (tmp_path / "run" / "result.json").write_text(json.dumps(result))

@@ -50,6 +50,8 @@ class Options(ModelOptions):
             object.__setattr__(self, "rerank", str(RERANKERS.checked(self.rerank)))
         if self.val_fraction is not None and self.rerank != "auto":
             raise InputError(f"val_fraction={self.val_fraction:g} is for rerank=auto, which chooses by it; leave it out")
+        if self.rerank == "auto" and self.part != "test":
+            raise InputError(f"part={self.part} is what rerank=auto may choose on, and it must be scored on others; leave it out")
         if self.val_fraction is not None and not 0 < self.val_fraction <= 1:
             raise InputError(f"val_fraction={self.val_fraction:g} must lie above 0 and be 1 or less; try 0.5")
         if not self.ks:
