@@ -115,6 +115,10 @@ def test_names_are_text_on_the_page_and_moved_photos_leave_it_whole(obdsd, tmp_p
     assert (tmp_path / "x.html").read_text().count("no picture") == 3
 
 
+def test_an_index_in_the_place_of_the_query_is_named(refused, indexed):
+    assert refused("search", "ant-train-0.png", indexed).startswith("the index comes first, then what to search for: obdsd search ")
+
+
 def test_rows_of_embed_search_the_index_of_its_model(obdsd, indexed, tmp_path):
     assert obdsd("embed", "tiny", "manifest:list.csv", "--out", tmp_path / "rows.parquet", *HERE)[0] == 0
     name = pyarrow.parquet.read_table(tmp_path / "rows.parquet")["names"].to_pylist()[5]
@@ -132,7 +136,7 @@ def test_rows_of_embed_search_the_index_of_its_model(obdsd, indexed, tmp_path):
 REFUSED = [
     (["index", "tiny", "manifest:list.csv"], "--out must be given: obdsd index MODEL DATA --out photos.index"),
     (["index", "tiny"], "say what to do: DATA and --out for a new index; --add, --remove, --refresh or --rerank to change one"),
-    (["index", "tiny", "--out", "y.index"], "DATA must be one collection, not 0: obdsd index MODEL DATA --out photos.index"),
+    (["index", "tiny", "--out", "y.index"], "DATA must be one collection, not 0: obdsd index MODEL DATA --out photos.index, with MODEL"),
     (["index", "tiny", "a", "b", "--out", "y.index"], "DATA must be one collection, not 2"),
     (["index", "x.index", "--add", "--refresh"], "--add and --refresh are given; do one after the other"),
     (["index", "x.index", "--refresh", "--out", "y.index"], "--out y.index is for a new index, --refresh changes one that is there"),

@@ -32,9 +32,9 @@ def changed(folder, **fields):
 
 
 def test_an_index_that_is_none_is_refused(place, tmp_path):
-    with refused("nowhere: no such folder; give an index that obdsd index MODEL DATA --out nowhere made"):
+    with refused("nowhere: no such folder; give an index, as obdsd index MODEL DATA --out photos.index writes"):
         Index.open(tmp_path / "nowhere")
-    with refused("photos: is a folder without index.json; give an index that obdsd index MODEL DATA --out photos made"):
+    with refused("photos: is a folder without index.json; give an index, as obdsd index MODEL DATA --out photos.index writes"):
         Index.open(place / "photos")
     with refused("0.png: is a file; give an index"):
         Index.open(place / "photos" / "ant" / "0.png")
@@ -286,3 +286,6 @@ def test_an_index_begun_with_another_model_is_not_gone_on_with(place, tiny):
     assert index.change.items == 36
     assert 0 < index.change.embedded < 36
     assert index.refresh(how=QUIET).change == (36, 0, 0, 0, 0)  # it remembers how its data are opened
+    with refused("bad.png"):
+        index.refresh(how=QUIET, skip_unreadable=False)
+    assert index.refresh(how=QUIET, skip_unreadable=True).change == (36, 0, 0, 0, 0)

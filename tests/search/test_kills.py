@@ -52,7 +52,7 @@ def seen(folder):
     return [(item.name, item.digest) for item in index.items], found, kept, index.settings.kind
 
 
-@pytest.mark.parametrize("change", list(CHANGES)[: None if EVERY else 2])
+@pytest.mark.parametrize("change", list(CHANGES)[: None if EVERY else 1])
 def test_killed_at_every_moment_it_is_the_old_or_the_new_one(before, tmp_path, change):
     """At the n-th replacing, syncing or removing of a file, for every n that there is, or for 1, 2, 4, …"""
     words = ["index", "photos.index", *CHANGES[change].split(), "--device", "cpu", "--workers", "0"]

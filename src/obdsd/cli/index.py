@@ -48,7 +48,8 @@ class Options(PassOptions):
         if not asked and self.data and self.out is None:
             raise InputError("--out must be given: obdsd index MODEL DATA --out photos.index")
         if self.out is not None and len(self.data) != 1:
-            raise InputError(f"DATA must be one collection, not {len(self.data)}: obdsd index MODEL DATA --out photos.index")
+            example = "obdsd index MODEL DATA --out photos.index, with MODEL such as tf_efficientnet_lite0:offline"
+            raise InputError(f"DATA must be one collection, not {len(self.data)}: {example}")
         if self.add and len(self.data) != 1:
             raise InputError(f"add=true takes one collection, not {len(self.data)}: obdsd index photos.index --add DATA")
         if self.remove and not self.data:

@@ -58,6 +58,8 @@ def run(options: Options) -> None:
     from obdsd.search import Index, Pass
     from obdsd.terminal import stages
 
+    if any((Path(query).expanduser() / "index.json").is_file() for query in options.queries):
+        raise InputError("the index comes first, then what to search for: obdsd search photos.index QUERY.jpg")
     index = Index.open(options.index)
     rate = options.false_match_rate
     threshold = index.threshold(rate) if options.threshold is None else options.threshold

@@ -97,7 +97,9 @@ def remove(index: Index, names: Sequence[str], how: Pass) -> Change:
 def refresh(index: Index, data: str | None, how: Pass, opening: Mapping[str, Any]) -> Change:
     with alone(index.path):
         now = Index.open(index.path)
-        sources, numbers = [*now.settings.sources], [*range(len(now.settings.sources))]
+        more = {name: value for name, value in opening.items() if name != "root"}
+        sources = [replace(source, opening={**source.opening, **more}) for source in now.settings.sources]
+        numbers = [*range(len(sources))]
         if data is not None:
             collection = open_data(data, **opening, progress=how.progress)
             sources, number = _moved(now.settings, source_of(data, collection, opening))

@@ -86,7 +86,7 @@ def read_settings(path: Path) -> Settings:
         if (path / PARTIAL).is_dir():
             raise InputError(f"{path}: is an index that is not complete; run the same obdsd index command again, it goes on from there")
         what = "is a folder without index.json" if path.is_dir() else "is a file" if path.exists() else "no such folder"
-        raise InputError(f"{path}: {what}; give an index that obdsd index MODEL DATA --out {path.name or 'photos.index'} made")
+        raise InputError(f"{path}: {what}; give an index, as obdsd index MODEL DATA --out photos.index writes")
     try:
         record = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as damage:
