@@ -298,7 +298,7 @@ class TrainOptions:
     )
     rerank: Spec = option(
         "none", "Also score this re-ranking at the end, as diffusion; it is transductive: it uses the unlabelled scored items as a whole.",
-        EVALUATION, idle=lambda options: "nothing is scored" if options.score == "none" else ""
+        EVALUATION
     )  # fmt: skip
     reference: bool = option(True, "Also score the untrained features and their PCA, where there is something pretrained.", EVALUATION)
 
