@@ -14,13 +14,13 @@ from typing import Any
 from obdsd import cli
 from obdsd.errors import InputError
 from obdsd.models import Embedder
-from study import records, search, tables, testing, trials, variants, walk
-from study.plan import CUB, LETTERS, REGIMES, ROWS
+from study import records, reranking, search, tables, testing, trials, variants, walk
+from study.plan import CUB, CUB_224, LETTERS, REGIMES, ROWS
 
 
 def compute_features(cub: str) -> None:
-    """Compute frozen features of CUB-200-2011 at 128 pixels and of the built-in letters at 64, once."""
-    for data, size, file in ((f"cub200:{cub}", 128, CUB), ("glyphs", 64, LETTERS)):
+    """Compute frozen features of CUB-200-2011 at 128 and 224 pixels and of the built-in letters at 64, once."""
+    for data, size, file in ((f"cub200:{cub}", 128, CUB), (f"cub200:{cub}", 224, CUB_224), ("glyphs", 64, LETTERS)):
         backbone = records.SCRATCH / "backbone"
         Embedder("tf_efficientnet_lite0", pretrained="offline", head="none", size=size).save(backbone)
         if cli.main(["embed", str(backbone), data, "--out", str(records.SCRATCH / file), "--batch-size", "64"]):
@@ -38,6 +38,9 @@ STEPS: dict[str, Callable[..., None]] = {
     "untrained": testing.untrained,
     "times": testing.times,
     "walk": walk.write_shares,
+    "reranking": reranking.write_reranking,
+    "reach": reranking.write_reach,
+    "other-ways": reranking.write_other_ways,
     "trials": trials.run_trials,
     "variants": variants.run_variants,
     "beginnings": variants.run_beginnings,

@@ -53,7 +53,7 @@ WATCHED = {**QUIET, "evaluate_every": 10}
 GLYPHS = {**WATCHED, "evaluate_every": 20, "crop": 1.0, "workers": 0}  # letters from scratch, without augmentation: quick to over-fit
 GLYPHS_NOISE = {**GLYPHS, "evaluate_every": 5, "label_noise": 0.2}  # over-fitted within 40 epochs
 
-CUB, LETTERS = "cub128.npz", "letters64.npz"
+CUB, CUB_224, LETTERS = "cub128.npz", "cub224.npz", "letters64.npz"
 
 REGIMES: dict[str, Regime] = {
     "cub-two-layer-free": Regime(data=CUB, common={**QUIET, **TWO_LAYER}, **FREE),

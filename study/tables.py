@@ -20,7 +20,7 @@ from study.trials import TRIALS, name_of_trial
 from study.variants import BEGINNINGS, BEGUN_ON, VARIANTS, WEIGHTS, weights_of
 from study.walk import OMEGAS
 
-PAGES = tuple(ROOT / name for name in ("README.md", "docs/results.md", "docs/results-tables.md", "docs/reproduce.md"))
+PAGES = tuple(ROOT / name for name in ("README.md", "docs/results.md", "docs/results-tables.md", "docs/reproduce.md", "docs/search.md"))
 FEATURES = "study/out/cub128.npz"
 
 
@@ -102,6 +102,31 @@ def walk_table(_: str) -> reading.Rows:
     yield ["who teaches", "mean row", *(f"{what}, ω = {omega}" for omega in OMEGAS for what in ("(1-ω)D", "+ ωm"))]
     for who, shares in json.loads((RESULTS / "walk.json").read_text()).items():
         yield [who, *(f"{share:.1%}" for share in shares)]
+
+
+def reranking_table(_: str) -> reading.Rows:
+    """Test scores of each re-ranker with the settings that held-out classes chose."""
+    yield ["features", "ranked by", "settings", "R@1", "R@2", "R@4", "R@8", "MAP@R"]
+    for features, found in json.loads((RESULTS / "reranking.json").read_text()).items():
+        for kind, entry in found["test"].items():
+            settings = "" if entry["rerank"] == kind else f"`{entry['rerank']}`"
+            shown = [f"{entry[name]:.1f}" for name in ("recall@1", "recall@2", "recall@4", "recall@8", "map@r")]
+            yield [features, "cosine" if kind == "none" else kind, settings, *shown]
+
+
+def reach_table(_: str) -> reading.Rows:
+    """How much walks within few items share with the exact walk."""
+    yield ["a walk visits at most", "of the first 10", "of the first 60", "MAP@R"]
+    for name, found in json.loads((RESULTS / "reach.json").read_text()).items():
+        shares = [f"{found[k]:.1%}" if k in found else "" for k in ("10", "60")]
+        yield [name if name == "exact" else f"the {name} items", *shares, f"{100 * found['map@r']:.1f}"]
+
+
+def ways_table(_: str) -> reading.Rows:
+    """Walks on other graphs, on held-out classes."""
+    yield ["", "R@1", "R@8", "MAP@R"]
+    for name, found in json.loads((RESULTS / "other-ways.json").read_text()).items():
+        yield [name, *(f"{found[score]:.1f}" for score in ("recall@1", "recall@8", "map@r"))]
 
 
 def beginnings_table(_: str) -> reading.Rows:

@@ -1,4 +1,4 @@
-"""Parts from outside: another package adds a data set, a loss, a teacher, targets, a system and a metric, and all commands know them."""
+"""Parts from outside: another package adds a part of every kind and a metric, and all commands know them."""
 
 import json
 import os
@@ -42,6 +42,9 @@ def test_a_package_from_outside_trains_compares_and_reports(tmp_path):
     scores = result_of(tmp_path / "run")["scores"]
     assert 0 < scores["second-hit"] <= 1
     assert "Second hit " in printed
+    backwards = result_of(tmp_path / "run")["reranked"]["backwards"]
+    assert backwards["recall@1"] < scores["recall@1"]
+    assert "re-ranked by backwards (transductive): " in printed
 
     # the processes that a comparison starts know the parts and the metric, which has a module of its own
     assert "Second hit" in (tmp_path / "both" / "comparison.md").read_text().splitlines()[0]
@@ -61,7 +64,7 @@ def by_the_command_line(folder: Path) -> str:
     flags = [word for name, value in TAUGHT.items() for word in (f"--{name}", value)]
     commands = [
         ["parts", "targets"],
-        ["train", "rings", *flags, "--out", "run", *SMALL],
+        ["train", "rings", *flags, "--rerank", "backwards", "--out", "run", *SMALL],
         ["compare", "rings", "--rows", "rows.yaml", "--seeds", "1", "--jobs", "2", "--out", "both", *SMALL],
         ["report", "both", "--out", "report.html", "--device", "cpu"],
     ]

@@ -74,7 +74,7 @@ def test_the_core_alone_gives_the_method_and_the_other_rooms_say_what_they_need(
 import importlib, obdsd
 first_use = {"objectives": lambda room: room.multi_similarity()}
 print(*(getattr(obdsd, name).__name__ for name, home in obdsd._HOME.items() if home.split(".")[0] in ("method", "catalogue", "errors")))
-for room in ("objectives", "models", "data", "evaluation", "training", "experiments"):
+for room in ("objectives", "models", "data", "evaluation", "search", "training", "experiments"):
     try:
         found = importlib.import_module(f"obdsd.{room}")
         first_use.get(room, lambda room: getattr(room, room.__all__[0]))(found)
@@ -85,7 +85,7 @@ for room in ("objectives", "models", "data", "evaluation", "training", "experime
     assert done.returncode == 0, done.stderr
     names, *messages = done.stdout.splitlines()
     assert {"BatchDiffusion", "SelfDistillation", "PreviousEpochTeacher", "diffuse"} <= set(names.split())
-    assert len(messages) == 6
+    assert len(messages) == 7
     assert all(re.fullmatch(r'\w+ is not installed; pip install "obdsd\[train\]" installs it', message) for message in messages)
 
 

@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal
 
-from obdsd.catalogue import LOSSES, SYSTEMS, TABLES, TARGETS, TEACHERS
+from obdsd.catalogue import LOSSES, RERANKERS, SYSTEMS, TABLES, TARGETS, TEACHERS
 from obdsd.convert import convert
 from obdsd.errors import InputError
 from obdsd.parts import suggestion
@@ -296,6 +296,10 @@ class TrainOptions:
     eval_batch_size: int = option(
         64, "Items that go through the model at once where nothing is learned.", EVALUATION, at_least=1, scope="machine"
     )
+    rerank: Spec = option(
+        "none", "Also score this re-ranking at the end, as diffusion; it is transductive: it uses the unlabelled scored items as a whole.",
+        EVALUATION, idle=lambda options: "nothing is scored" if options.score == "none" else ""
+    )  # fmt: skip
     reference: bool = option(True, "Also score the untrained features and their PCA, where there is something pretrained.", EVALUATION)
 
     device: str = option("auto", "cpu, cuda, mps or auto, which takes an accelerator if there is one.", RUNNING, scope="machine")
@@ -333,6 +337,8 @@ class TrainOptions:
             object.__setattr__(self, name, value)
         for name, table in (("loss", LOSSES), ("teacher", TEACHERS), ("targets", TARGETS), ("system", SYSTEMS)):
             object.__setattr__(self, name, table.checked(getattr(self, name)))
+        if self.rerank.name != "none":  # nothing is imported for none
+            object.__setattr__(self, "rerank", RERANKERS.checked(self.rerank))
         if self.root is not None:  # the same folder from any working directory
             object.__setattr__(self, "root", os.path.abspath(os.path.expanduser(self.root)))
         if self.cache is not None:

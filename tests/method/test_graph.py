@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from obdsd import diffuse, symmetric_transition
 from obdsd.method import graph
-from obdsd.method.graph import Graph, mutual_neighbours, normalised, solve_walk
+from obdsd.method.graph import Graph, mutual_neighbours, neighbour_graph, normalised, solve_walk
 from tests.oracles import slow
 from tests.refusing import refused
 
@@ -40,6 +40,19 @@ def test_affinity_equals_the_literal_definition(n, dim, seed, power, data):
     Z = slow.unit_rows(n, dim, seed, torch.float64)
     k = data.draw(st.integers(1, n - 1))
     torch.testing.assert_close(dense(mutual_neighbours(Z, k, power)), literal_affinity(Z, k, power), rtol=1e-9, atol=1e-12)
+
+
+@given(n=st.integers(2, 24), seed=many, kind=st.sampled_from(["union", "mutual"]), data=st.data())
+def test_given_neighbours_make_the_graph_of_both_or_of_either(n, seed, kind, data):
+    Z = slow.unit_rows(n, 5, seed, torch.float64)
+    k = data.draw(st.integers(1, n - 1))
+    D = (Z @ Z.T).fill_diagonal_(-2)
+    cosines, nearest = D.topk(k)
+    near = torch.zeros(n, n, dtype=torch.bool).scatter_(1, nearest, True)
+    want = D.clamp(min=0) ** 2 * ((near & near.T) if kind == "mutual" else (near | near.T))
+    found = dense(neighbour_graph(cosines, nearest, 2.0, kind))
+    torch.testing.assert_close(found, want, rtol=1e-9, atol=1e-12)
+    assert torch.equal(found, found.T)
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 7, 40, 41, 1000])
@@ -128,6 +141,7 @@ NO_TRANSITION = Graph(S.starts, S.columns, 5 * S.weights)
 BAD = [
     (lambda: mutual_neighbours(Z, 6), "neighbours=6 must lie in 1..5 for 6 rows; ask for fewer, or give more rows"),
     (lambda: mutual_neighbours(Z, 0), "neighbours=0 must lie in 1..5"),
+    (lambda: neighbour_graph(Z[:, :1], torch.zeros(6, 1, dtype=torch.long), 1.0, "ring"), "kind=ring must be mutual or union; try union"),
     (lambda: mutual_neighbours(Z, 2, power=0.0), "power=0.0 must be a positive finite number"),
     (lambda: mutual_neighbours(Z[0], 2), "rows.shape=(3,) must be (batch, dim)"),
     (lambda: solve_walk(S, Z, 1.0), "omega=1.0 must lie in [0, 1)"),

@@ -1,4 +1,8 @@
-"""Score a model on a collection, or an embeddings file alone: obdsd evaluate MODEL DATA, obdsd evaluate FILE."""
+"""Score a model on a collection, or an embeddings file alone: obdsd evaluate MODEL DATA, obdsd evaluate FILE.
+
+--rerank PART scores a re-ranking beside the cosine. Re-ranking is transductive: it uses the unlabelled collection that is searched as a
+whole, so its scores are those of this collection and not of the model alone. obdsd parts rerank lists what there is.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from obdsd.catalogue import RERANKERS
 from obdsd.cli.embed import MODEL, ModelOptions, check_suffix, embed_part, open_both, tell_left_out, tell_seen
 from obdsd.errors import InputError
 from obdsd.files import check_place, write_json
 from obdsd.options import LARGEST, OPENING, as_dict, opening, option
 from obdsd.processes import versions
+from obdsd.spec import Spec
 
 if TYPE_CHECKING:
-    from obdsd.data import Collection
+    from collections.abc import Mapping
+
+    from obdsd.data import Collection, Part
     from obdsd.evaluation import Scores
+
+TRANSDUCTIVE = "Re-ranking is transductive: it uses the unlabelled items that are searched as a whole."
 
 
 @dataclass(frozen=True)
@@ -30,8 +40,20 @@ class Options(ModelOptions):
     part: Literal["test", "train", "val"] = option("test", "Which items; test stands for query and gallery where the data have these.")
     out: str | None = option(None, "A .json file for the scores, with the options and versions that made them.")
     per_class: bool = option(False, "Add the scores of each class to the JSON file.")
+    rerank: str = option("none", "Also score this re-ranking of what the cosine finds, or auto, which chooses one on held-out classes.")
+    val_fraction: float | None = option(
+        None, "Share of the training classes on which --rerank auto chooses; 1 takes all, for a model that they did not train.", above=0
+    )
 
     def __post_init__(self) -> None:
+        if self.rerank not in ("none", "auto"):
+            object.__setattr__(self, "rerank", str(RERANKERS.checked(self.rerank)))
+        if self.val_fraction is not None and self.rerank != "auto":
+            raise InputError(f"val_fraction={self.val_fraction:g} is for rerank=auto, which chooses by it; leave it out")
+        if self.rerank == "auto" and self.part != "test":
+            raise InputError(f"part={self.part} is what rerank=auto may choose on, and it must be scored on others; leave it out")
+        if self.val_fraction is not None and not 0 < self.val_fraction <= 1:
+            raise InputError(f"val_fraction={self.val_fraction:g} must lie above 0 and be 1 or less; try 0.5")
         if not self.ks:
             raise InputError("ks= must hold a number; try 1,2,4,8")
         if self.out is not None:
@@ -45,6 +67,8 @@ def run(options: Options) -> None:
     from obdsd.data.check import check_scorable
     from obdsd.terminal import stages
 
+    if options.rerank not in ("none", "auto"):
+        RERANKERS.build(options.rerank)  # what is wrong with it is told before long work
     out = None if options.out is None else Path(options.out).expanduser()
     if out is not None:
         check_place(out)
@@ -55,32 +79,60 @@ def run(options: Options) -> None:
         embedder, collection = open_both(options.model, options.data, options)
         rows_of = partial(embed_part, embedder, collection=collection, options=options)
     chosen = check_scorable(source, collection.parts, options.part, options.ks)
-    from obdsd.evaluation import Points, evaluate
-
     if embedder is not None:
         tell_seen(options.model, embedder, chosen)
-    gallery, *query = (Points(rows_of(part), part.classes, part.groups) for part in chosen.values())
+    trained_on = None if embedder is None else embedder.trained_on
+    held_out = _held_out(options, source, collection, options.split_seed or (trained_on.split_seed if trained_on else None) or 0)
+    if embedder is not None and held_out:
+        tell_seen(options.model, embedder, held_out)
+    from obdsd.evaluation import Points, Scores, evaluate
+    from obdsd.search.scoring import choose, scores_of
+
+    def points(part: Part) -> Points:
+        return Points(rows_of(part), part.classes, part.groups)
+
+    searched = [points(part) for part in chosen.values()]
+    gallery, query = searched[0], searched[1] if len(searched) > 1 else None
     with stages() as progress:
-        scores = evaluate(
-            gallery.embeddings,
-            gallery.labels,
-            options.ks,
-            options.seed,
-            query[0] if query else None,
-            groups=gallery.groups,
-            clusters=options.clusters,
-            restarts=options.restarts,
-            details=options.per_class,
-            progress=progress,
-        )
+        how: dict[str, Any] = {"ks": options.ks, "seed": options.seed, "details": options.per_class, "progress": progress}
+        how |= {"clusters": options.clusters, "restarts": options.restarts}
+        scores = evaluate(gallery.embeddings, gallery.labels, query=query, groups=gallery.groups, **how)
+        spec, tried = Spec.parse(options.rerank), dict[str, Scores]()
+        if held_out:
+            spec, tried = choose(*map(points, held_out.values()), progress=progress)
+        reranked = None if spec.name == "none" else scores_of(spec, gallery, query, **how)
     classes = len({name for part in chosen.values() for name in part.classes.tolist()})
     named = {"all": chosen["test"]} if options.data is None and collection.parts.keys() == {"test"} else chosen  # a file without a split
+    print(*_tried(tried, held_out), sep="\n", end="\n" * bool(tried))
     print(f"{source}: {' and '.join(f'{name} of {len(part):,} items' for name, part in named.items())}, {classes:,} classes")
-    print(*_table(scores), sep="\n")
+    print(*_table(scores, reranked), sep="\n")
+    if reranked is not None:
+        print(f"Re-ranked by {spec}. {TRANSDUCTIVE}")
     if out is not None:
         data = {"classes": classes, "items": {name: len(part) for name, part in chosen.items()}}
-        record = {"scores": scores.as_dict(), "options": as_dict(options), "data": data, "versions": versions()}
-        write_json(out, record | _by_class(scores))
+        record = {"scores": scores.as_dict(), "options": as_dict(options), "data": data, "versions": versions()} | _by_class(scores)
+        if reranked is not None:
+            record["reranked"] = {"rerank": str(spec), "note": TRANSDUCTIVE, "scores": reranked.as_dict()} | _by_class(reranked)
+        if held_out:
+            record["tried"] = {name: values.as_dict() for name, values in tried.items()}
+        write_json(out, record)
+
+
+def _held_out(options: Options, source: str, collection: Collection, seed: int) -> dict[str, Part]:
+    """What --rerank auto chooses on, held out as in a training; nothing else wants any."""
+    from obdsd.data.check import check_scorable
+
+    if options.rerank != "auto":
+        return {}
+    if "val" not in collection.parts and options.val_fraction is None:
+        raise InputError("rerank=auto chooses on held-out training classes; add --val-fraction 0.5, or name a re-ranker")
+    parts = collection.parts
+    if options.val_fraction is not None:
+        if "train" not in parts:
+            raise InputError(f"{source}: rerank=auto chooses on training classes, but it has {', '.join(parts)} alone; name a re-ranker")
+        whole = options.val_fraction == 1
+        parts = {"val": parts["train"]} if whole else collection.hold_out(fraction=options.val_fraction, seed=seed).parts
+    return check_scorable(source, parts, "val")
 
 
 def _opened_alone(options: Options) -> Collection:
@@ -100,17 +152,35 @@ def _opened_alone(options: Options) -> Collection:
     return collection
 
 
-def _table(scores: Scores) -> list[str]:
-    """A line a score; shares in percent."""
+def _tried(tried: Mapping[str, Scores], held_out: Mapping[str, Part]) -> list[str]:
+    """What was tried on held-out classes, the best marked."""
+    if not tried:
+        return []
+    best = max(tried, key=lambda name: tried[name]["map@r"] or 0.0)
+    width = max(map(len, tried))
+    from obdsd.evaluation.metrics import score_line
+
+    head = f"rerank=auto on {len(held_out['val']):,} items of held-out training classes, by MAP@R:"
+    lines = [f"  {name:<{width}}  {score_line(tried[name].as_dict())}{'  <' * (name == best)}" for name in tried]
+    return [head, *lines]
+
+
+def _table(scores: Scores, reranked: Scores | None) -> list[str]:
+    """A line a score; shares in percent. What re-ranking does not change is shown once."""
     from obdsd.evaluation import metric
 
     shown = {metric(name): value for name, value in scores.values.items() if value is not None}
     lines = {found.title: f"{found.text(value):>8}{' %' * found.percent}" for found, value in shown.items()}
+    if reranked is not None:
+        for found in shown:
+            if (value := reranked.values[found.name]) is not None:
+                lines[found.title] = f"{lines[found.title]:<12}{found.text(value):>8}{' %' * found.percent}"
     if scores["spectral-decay"] == math.inf:
         lines["Spectral decay"] += "    a direction is not used"
     lone = f"    {scores.lone_queries:,} more are alone in their class and do not count" if scores.lone_queries else ""
     lines["Queries"] = f"{scores.queries:8,}{lone}"
-    return [f"{name:<24} {text}" for name, text in lines.items()]
+    head = [] if reranked is None else [f"{'':<24} {'cosine':>8}{'re-ranked':>13}"]
+    return [*head, *(f"{name:<24} {text}" for name, text in lines.items())]
 
 
 def _by_class(scores: Scores) -> dict[str, Any]:

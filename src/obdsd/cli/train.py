@@ -98,6 +98,7 @@ def _summary(record: RunRecord) -> str:
         return f"epoch {record.epoch + 1} of {options.epochs}; nothing was scored\n{kept[0]}"
     lines = [f"{options.score} classes, {record.chosen_by} (epoch {record.epoch + 1} of {options.epochs}):"]
     lines.append(f"  trained: {score_line(record.scores)}")
+    lines += [f"  re-ranked by {name} (transductive): {score_line(scores)}" for name, scores in record.reranked.items()]
     lines += [f"  {name}, untrained: {score_line(scores)}" for name, scores in record.reference.items()]
     untrained = max((scores["recall@1"] or 0.0 for scores in record.reference.values()), default=0.0)
     lost = untrained - (record.scores["recall@1"] or 0.0)

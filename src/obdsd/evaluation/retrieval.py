@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import faiss
@@ -15,6 +15,9 @@ from obdsd.evaluation.points import Points
 
 CHUNK_ENTRIES = 1 << 22  # neighbours that are held at a time
 CHUNK_ROWS = 2048  # that ask at a time: faiss holds 1024 similarities of each, and takes 2 to 6 times as long below 128,000 / dim rows
+
+Search = Callable[[NDArray[np.float32], int, NDArray[np.int64] | None], tuple[NDArray[np.float32], NDArray[np.int64]]]
+"""(queries, k, own) → scores and positions of the k best rows of a gallery, best first; rows of it that ask, at `own`, find others only."""
 
 
 class Ranking(NamedTuple):
@@ -61,9 +64,9 @@ def _within_r(ranking: Ranking) -> Bool[np.ndarray, "q m"]:
     return ranking.hit & (ranking.rank <= ranking.relevant[:, None])
 
 
-def rankings(gallery: Points, query: Points | None, deepest: int) -> Iterator[tuple[slice, Ranking]]:
+def rankings(gallery: Points, query: Points | None, deepest: int, search: Search | None = None) -> Iterator[tuple[slice, Ranking]]:
     """Rank the gallery for each query, deep enough for Recall@`deepest` and for R-precision; `query=None` asks every row of the
-    gallery for the others.
+    gallery for the others. Another `search` of the same gallery may rank it otherwise than by cosine.
 
     Rows of the query's own class and group are ignored; without groups each row of the gallery is a group of its own, so that a row
     never finds itself, by identity and not by rank: exact copies of it are found. Of equally near rows (equal cosines in float32)
@@ -77,7 +80,11 @@ def rankings(gallery: Points, query: Points | None, deepest: int) -> Iterator[tu
     step = max(32, min(most, CHUNK_ENTRIES // depth))
     bounds = np.linspace(0, len(asked.embeddings), -(-len(asked.embeddings) // step) + 1, dtype=int)  # even parts: no small last one
     for part in map(slice, bounds[:-1].tolist(), bounds[1:].tolist()):
-        _, found = faiss.knn(asked.embeddings[part], gallery.embeddings, depth, metric=faiss.METRIC_INNER_PRODUCT)
+        if search is None:
+            _, found = faiss.knn(asked.embeddings[part], gallery.embeddings, depth, metric=faiss.METRIC_INNER_PRODUCT)
+        else:
+            own_rows = np.arange(part.start, part.stop) if query is None else None
+            _, found = search(asked.embeddings[part], min(depth, size - (query is None)), own_rows)
         same = gallery.labels[found] == asked.labels[part, None]
         ignored = same & (groups[found] == asked_groups[part, None])
         rank = np.cumsum(~ignored, axis=1, dtype=np.int32)

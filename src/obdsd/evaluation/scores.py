@@ -79,6 +79,7 @@ def evaluate(
     clusters: bool = True,
     restarts: int = 1,
     details: bool = False,
+    search: retrieval.Search | None = None,
     progress: Progress = lambda stage, done, total: None,
 ) -> Scores:
     """Every metric of `evaluation.metrics.METRICS` for embeddings (arrays or tensors) under the cosine.
@@ -94,6 +95,8 @@ def evaluate(
         clusters: Whether to cluster for NMI and AMI, which are None without. It takes most of the time if there are thousands of classes.
         restarts: Starts of k-means; the best by its own objective counts.
         details: Whether to return the metrics of each query and class too.
+        search: What ranks the gallery instead of the cosine, such as `Fitted.search` of a re-ranker fitted on these embeddings. Only
+            metrics of a query are then measured: the space is what it was.
         progress: Called now and then with stage, done, total.
 
     A query whose class has no other row (that is not ignored) cannot succeed and does not count; see `Scores.lone_queries`.
@@ -107,7 +110,7 @@ def evaluate(
     gallery, asking, names, numbers = _numbered(gallery, asking)
     _check_depths(ks, len(gallery.labels) - (asking is None))
     metrics = [*(recall_at(int(k)) for k in sorted(set(ks))), *(entry for entry in METRICS.values() if entry != recall_at(1))]
-    counted, per_query = _retrieve(gallery, asking, metrics, progress)
+    counted, per_query = _retrieve(gallery, asking, metrics, search, progress)
     queries = int(counted.sum())
     if not queries:
         raise InputError("labels: no query has another row of its class to find; give classes of 2 rows or more")
@@ -117,6 +120,8 @@ def evaluate(
     def value(entry: Metric) -> float | None:
         if entry.of_space is None:
             return float(per_query[entry.name].sum() / queries)
+        if search is not None:
+            return None
         return entry.of_space(space) if clusters or not entry.needs_clusters else None
 
     return Scores(
@@ -160,14 +165,14 @@ def _check_depths(ks: Sequence[int], most: int) -> None:
 
 
 def _retrieve(
-    gallery: Points, asking: Points | None, metrics: Sequence[Metric], progress: Progress
+    gallery: Points, asking: Points | None, metrics: Sequence[Metric], search: retrieval.Search | None, progress: Progress
 ) -> tuple[NDArray[np.bool_], dict[str, NDArray[Any]]]:
     """Which queries count, and the value of each query by the name of the metric."""
     total = len((gallery if asking is None else asking).labels)
     counted: list[NDArray[np.bool_]] = []
     parts: dict[str, list[NDArray[Any]]] = {entry.name: [] for entry in metrics if entry.per_query}
     progress("search", 0, total)
-    for part, ranking in retrieval.rankings(gallery, asking, max(entry.depth for entry in metrics)):
+    for part, ranking in retrieval.rankings(gallery, asking, max(entry.depth for entry in metrics), search):
         counted.append(ranking.relevant > 0)
         for entry in metrics:
             if entry.per_query:

@@ -54,6 +54,7 @@ class Line:
     time_ratio: float | None  # steps that took turns with the baseline's; None if that was not measured
     folders: list[Path]
     weight: float | None = None  # λ of the distillation; None if nobody teaches
+    reranked: dict[str, dict[str, float]] | None = None  # means of the re-ranked scores, by the re-ranker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +185,16 @@ def _line(name: str, records: Sequence[RunRecord], baseline: Sequence[RunRecord]
         time_ratio=1.0 if records is baseline else time,
         folders=[record.folder for record in records],
         weight=records[0].options.weight if records[0].options.distils else None,
+        reranked=_reranked(records),
     )
+
+
+def _reranked(records: Sequence[RunRecord]) -> dict[str, dict[str, float]] | None:
+    """Means over the runs of what each re-ranker that all of them were scored with came to."""
+    shared = [name for name in records[0].reranked if all(name in record.reranked for record in records)]
+    scores = {name: [record.reranked[name] for record in records] for name in shared}
+    means = {name: {each: float(np.mean([own[each] for own in runs])) for each in ("recall@1", "map@r")} for name, runs in scores.items()}
+    return means or None
 
 
 def differences_by_class(

@@ -47,7 +47,11 @@ def verify_tables(comparison: Comparison, out: Path) -> Check:
 
 
 def _record(comparison: Comparison) -> dict[str, Any]:
-    return {"format": FORMAT, **_plain(comparison)}
+    record = {"format": FORMAT, **_plain(comparison)}
+    for line in record["lines"]:
+        if line["reranked"] is None:  # as it was written before there was re-ranking
+            del line["reranked"]
+    return record
 
 
 def _texts(comparison: Comparison) -> dict[str, str]:
@@ -130,7 +134,18 @@ def sentences(comparison: Comparison) -> list[str]:
     baseline, *others = comparison.lines
     recall = 100 * baseline.means["recall@1"].mean
     first = f"{baseline.name}: for {recall:.1f} % of the queries the nearest other item is of their class."
-    return [first, *(_sentence(line, baseline) for line in others), *weights(comparison), *below_untrained(comparison)]
+    told = [first, *(_sentence(line, baseline) for line in others), *weights(comparison)]
+    return [*told, *(sentence for line in comparison.lines for sentence in _reranked(line)), *below_untrained(comparison)]
+
+
+def _reranked(line: Line) -> list[str]:
+    """A sentence for each re-ranker that a row was scored with."""
+    by_cosine = {name: f"(by cosine {100 * line.means[name].mean:.1f} %)" for name in ("recall@1", "map@r")}
+    return [
+        f"{line.name}, re-ranked by {name} (transductive): Recall@1 {100 * means['recall@1']:.1f} % {by_cosine['recall@1']}, "
+        f"MAP@R {100 * means['map@r']:.1f} % {by_cosine['map@r']}."
+        for name, means in (line.reranked or {}).items()
+    ]
 
 
 def weights(comparison: Comparison) -> list[str]:

@@ -12,7 +12,7 @@ from obdsd.method.checks import refuse
 from obdsd.method.graph import Graph, solve_walk
 
 BATCH_BYTES = 64 * 2**20  # of the table that finds nodes
-BATCH_NODES = 1 << 18  # nodes of all walks that are solved at a time
+BATCH_NODES = 1 << 14  # nodes of all walks that are solved at a time: what they need stays in the processor's cache
 
 
 @torch.no_grad()

@@ -7,6 +7,7 @@ own walk. Another query joins the graph by edges to its nearest; its walk follow
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -63,9 +64,10 @@ class Diffusion(Reranker):
         degrees = np.bincount(W.rows.numpy(), weights=W.weights.numpy(), minlength=len(own)).astype(np.float32)
         S = normalised(W)
         advance, parts = counted(progress, "walks", len(own)), []
-        for reached in _reached(S, self.omega, min(self.reach, len(own))):
-            parts.append(_positive(reached, local_walks(S, torch.from_numpy(reached), self.omega).numpy(), len(own)))
-            advance(len(reached))
+        with _one_thread():
+            for reached in most_visited(S, self.omega, min(self.reach, len(own))):
+                parts.append(_positive(reached, local_walks(S, torch.from_numpy(reached), self.omega).numpy(), len(own)))
+                advance(len(reached))
         return FittedDiffusion(self, own, sparse.vstack(parts, format="csr"), degrees)
 
     def restore(self, rows: Any, arrays: Mapping[str, NDArray[Any]]) -> FittedDiffusion:
@@ -118,7 +120,18 @@ class FittedDiffusion(Fitted):
         return walks | {"degrees": self.degrees}
 
 
-def _reached(S: Graph, omega: float, reach: int) -> Iterator[NDArray[np.int64]]:
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The pieces are too small to share: where other programs run, threads that wait for each other take ten times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def most_visited(S: Graph, omega: float, reach: int) -> Iterator[NDArray[np.int64]]:
     """For some items at a time the items that their walks may visit, themselves first, filled up with -1."""
     size = S.nodes
     step = sparse.csr_matrix((S.weights.numpy(), S.columns.numpy(), S.starts.numpy()), shape=(size, size))
@@ -153,11 +166,10 @@ def _positive(reached: NDArray[np.int64], values: NDArray[np.float32], size: int
 
 def _rescaled(visits: sparse.csr_matrix, positions: NDArray[np.int64], factors: NDArray[np.float64]) -> sparse.csr_matrix:
     """The same with the entries at some positions of each row multiplied."""
-    visits.sort_indices()
+    factor_of = np.ones(visits.shape[1], dtype=np.float32)  # of every item, for one row after the other
     for i, (places, own) in enumerate(zip(positions, factors, strict=True)):
         part = slice(visits.indptr[i], visits.indptr[i + 1])
-        there = visits.indices[part]
-        at = np.searchsorted(there, places)
-        same = np.append(there, -1)[at] == places
-        visits.data[part][at[same]] *= own[same]
+        factor_of[places] = own
+        visits.data[part] *= factor_of[visits.indices[part]]
+        factor_of[places] = 1
     return visits

@@ -212,6 +212,7 @@ class Loop:
             "train": self.scoring.geometry(),
             "validation": self.scoring.validation().as_dict() if "val" in trainer.collection.parts else None,
             "reference": self.ranks.once(self.folder.reference),
+            "reranked": self.scoring.reranked() if scores else {},
             "seconds": round(trainer.place.seconds, 3),
             "seed": options.seed,
             "preset": options.preset,

@@ -64,6 +64,7 @@ class RunRecord:
     train: Mapping[str, float | None]  # geometry of the training set
     validation: Mapping[str, float | None] | None  # scores on held-out classes
     reference: Mapping[str, Mapping[str, float | None]]  # scores of what was there before the training, by name
+    reranked: Mapping[str, Mapping[str, float | None]]  # the same classes re-ranked, by the re-ranker
     epoch: int
     chosen_by: str
     seconds: float
@@ -90,6 +91,7 @@ class RunRecord:
                 options=options,
                 **{name: result[name] for name in ("scores", "train", "validation", "epoch", "chosen_by", "seconds", "device")},
                 reference=result["reference"] or {},
+                reranked=result.get("reranked", {}),  # runs before re-ranking have none
                 per_class={name: per_class[name] for name in ("labels", "queries", *per_class)},
                 metrics=run.metrics(),
                 **{name: begun[name] for name in ("versions", "data", "threads", "processes")},

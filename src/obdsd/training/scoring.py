@@ -27,6 +27,7 @@ from obdsd.models import Embedder
 from obdsd.models.inference import for_inference
 from obdsd.options import TrainOptions
 from obdsd.processes import versions
+from obdsd.search.scoring import scores_of
 from obdsd.training.features import backbone_digest, unit_features
 from obdsd.training.ranks import Ranks
 
@@ -72,6 +73,15 @@ class Scoring:
     def final(self) -> Scores:
         """Everything about the part that the options say, the test classes if not the held-out ones."""
         return self._scores(*self._points(self._scored), clusters=True, details=True)
+
+    def reranked(self) -> dict[str, dict[str, float | None]]:
+        """The same part ranked by the re-ranker that the options name, by its name; nothing without one."""
+        rerank = self.options.rerank
+        if rerank.name == "none":
+            return {}
+        points = self._points(self._scored)
+        depths = self._depths(*points)
+        return {str(rerank): self.ranks.once(lambda: scores_of(rerank, *points, ks=depths, progress=self.progress).as_dict())}
 
     def geometry(self) -> dict[str, float | None]:
         """Density and spectral decay of the training set by its true labels, as in the paper."""
@@ -126,11 +136,14 @@ class Scoring:
         return [Points((rows_of or self._rows)(each), each.classes, each.groups) for each in parts]
 
     def _scores(self, gallery: Points, query: Points | None = None, *, clusters: bool = False, details: bool = False) -> Scores:
-        most = len(gallery.labels) - (query is None)
-        depths = [k for k in self.options.ks if k <= most]  # held-out classes may be few; test classes were checked before
+        depths = self._depths(gallery, query)
         rows, labels, groups = gallery
         how: dict[str, Any] = {"query": query, "groups": groups, "clusters": clusters, "details": details, "progress": self.progress}
         return self.ranks.once(lambda: evaluate(rows, labels, depths, **how))
+
+    def _depths(self, gallery: Points, query: Points | None = None) -> list[int]:
+        """Held-out classes may be few; test classes were checked before."""
+        return [k for k in self.options.ks if k <= len(gallery.labels) - (query is None)]
 
     def _rows(self, part: Part) -> NDArray[np.float32]:
         if id(part) not in self._known:

@@ -126,6 +126,8 @@ def _other_scores(record: RunRecord, scoring: Scoring, tolerance: float) -> Iter
     scores = scoring.final()
     assert scores.per_class is not None
     yield from _differences("scores of result.json", record.scores, again, scores.as_dict(), tolerance)
+    for name, own in scoring.reranked().items():
+        yield from _differences(f"re-ranked scores ({name}) of result.json", record.reranked.get(name, {}), again, own, tolerance)
     if record.validation is not None:
         yield from _differences("validation of result.json", record.validation, again, scoring.validation().as_dict(), tolerance)
     if record.reference and scoring.collection.kind == "embeddings":  # of images the network before the training is not kept

@@ -1,4 +1,4 @@
-"""A made-up data set, loss, teacher, targets and system."""
+"""A made-up data set, loss, teacher, targets, system and re-ranker."""
 
 import copy
 from dataclasses import dataclass
@@ -95,8 +95,39 @@ def scaled(model, make_loss, teacher, distill, share: float = 1.0) -> Scaled:
     return system
 
 
+class Backwards(obdsd.search.Reranker):
+    """The order of the cosines, the other way round.
+
+    Args:
+        again: Whether that is turned round once more.
+    """
+
+    def __init__(self, again: bool = False) -> None:
+        self.again = again
+
+    def fit(self, rows, progress=None):
+        return FittedBackwards(obdsd.search.reranker.unit_rows(rows), self.again)
+
+    def restore(self, rows, arrays):
+        return self.fit(rows)
+
+
+class FittedBackwards(obdsd.search.Fitted):
+    def __init__(self, rows, again) -> None:
+        super().__init__(rows)
+        self.sign = 1 if again else -1
+
+    def _best(self, queries, k, own):
+        scores = self.sign * (queries @ self.rows.T)
+        if own is not None:
+            scores[np.arange(len(own)), own] = -np.inf
+        best = np.argsort(-scores, axis=1)[:, :k]
+        return obdsd.search.Found(np.take_along_axis(scores, best, axis=1), best)
+
+
 obdsd.register("data", "rings", rings)
 obdsd.register("loss", "pull", Pull)
 obdsd.register("teacher", "lagging", Lagging)
 obdsd.register("targets", "sharpened", Sharpened)
 obdsd.register("system", "scaled", scaled)
+obdsd.register("rerank", "backwards", Backwards)
