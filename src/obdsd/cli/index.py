@@ -37,7 +37,7 @@ class Options(PassOptions):
     add: bool = option(False, "Add the items of DATA to an index.")
     remove: bool = option(False, "Remove items from an index by their names; --refresh does not bring them back.")
     refresh: bool = option(False, "Look at the collection of an index again: new and changed items are embedded, those gone are removed.")
-    rerank: str | None = option(None, "A re-ranker to be fitted to the index now, not when a search first asks for it; such as alpha-qe.")
+    rerank: str | None = option(None, "A re-ranker to be fitted to the index now, not when a search first asks for it; such as diffusion.")
 
     def __post_init__(self) -> None:
         asked = [name for name in ("add", "remove", "refresh") if getattr(self, name)]

@@ -31,7 +31,7 @@ class Options:
     )  # fmt: skip
     k: int = option(5, "How many to find for each.", at_least=1)
     rerank: str | None = option(
-        None, "Re-rank by what the whole index tells, such as alpha-qe; its work on the index is done once and kept."
+        None, "Re-rank by what the whole index tells, such as diffusion; its work on the index is done once and kept."
     )
     threshold: float | None = option(
         None, "Find nothing less similar than this, a cosine; default what obdsd calibrate keeps in the index, -1 finds all."

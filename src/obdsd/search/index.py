@@ -81,7 +81,7 @@ class Index:
             data: The collection, as `open_data` takes it.
             out: The folder to write.
             kind: `flat` is exact, and the default. `hnsw` and `ivf` are faster for very many items, and find nearly all.
-            rerank: Re-rankers to be fitted at once, such as `alpha-qe`. Others are fitted when they are first asked for.
+            rerank: Re-rankers to be fitted at once, such as `diffusion`. Others are fitted when they are first asked for.
             how: Batch size, workers, device, progress.
             collection: The data, if they are open already.
             opening: What else `open_data` is told, such as `skip_unreadable=True`.
@@ -212,7 +212,7 @@ class Index:
             images: One or several of: the path of an image or of a folder of images, an item's name (it does not find itself), a PIL image,
                 an embeddings file or FILE:NAME, one of its rows; or a matrix of rows.
             k: How many to find.
-            rerank: A re-ranker, such as `alpha-qe`. Its work on the whole index is done once and kept.
+            rerank: A re-ranker, such as `diffusion`. Its work on the whole index is done once and kept.
             threshold: Items less similar than this are not found; default that which `set_thresholds` keeps. With a re-ranker a query
                 finds nothing if no item is as similar.
             within: Only items with this label.
