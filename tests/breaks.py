@@ -187,7 +187,7 @@ BREAKS = [
      "cli/test_data.py::test_names_of_files_do_not_steer_the_terminal", "a file's name steers the terminal"),
     ("experiments/comparison.py", r're.fullmatch(r"\w[\w.+-]*", str(row))', r're.fullmatch(r"[\w.+-]+", str(row))',
      "experiments/test_comparison.py::test_no_row_leads_out_of_a_comparisons_folder", "a row named .. leaves the folder"),
-    ("experiments/tables.py", "[_inert(cell) for cell in row] for row in rows", "rows",
+    ("files.py", "[_inert(cell) for cell in row] for row in rows", "rows",
      "experiments/test_comparison.py::test_no_cell_is_a_formula_to_a_spreadsheet", "a cell is a formula to a spreadsheet"),
     ("cli/__init__.py", 'errors="backslashreplace"', 'errors="strict"',
      "cli/test_locale.py::test_a_path_in_unicode_is_written_as_it_can_be", "a terminal without Unicode ends in a traceback"),
