@@ -75,7 +75,9 @@ RERANKERS = Table(
     "rerank",
     {
         "none": "obdsd.search.flat:Cosine",
+        "diffusion": "obdsd.search.diffusion:Diffusion",
         "alpha-qe": "obdsd.search.expansion:AlphaExpansion",
+        "k-reciprocal": "obdsd.search.k_reciprocal:KReciprocal",
     },
 )
 TABLES = {table.kind: table for table in (LOSSES, TEACHERS, TARGETS, SYSTEMS, DATA, RERANKERS)}

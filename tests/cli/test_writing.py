@@ -25,12 +25,14 @@ WRITES = {  # beside the data and a finished run
     "compare": f"compare rows.npz --presets ms,ms+psd --seeds 1 --out made {SMALL}",
     "report": "report run --out made.html --device cpu",
     "embed": "embed run rows.npz --out made.parquet --device cpu",
+    "index": "index run rows.npz --out made.index --device cpu",
+    "search": "search first.index rows.npz --out made.html --device cpu",
     "join": "join tiny-conv:none head --out made",
     "evaluate": "evaluate run rows.npz --out made.json --per-class --device cpu",
     "reproduce": "reproduce lambda --scale small --data rows.npz --only lambda-100 --seeds 1 --out made",
 }
 READS = {"verify", "data", "presets", "parts", "info"}  # what data get writes: test_get.py
-OWN = ("seconds", "items_per_second", "time_ratio", "source")  # what a clock says, and where the data lie
+OWN = ("seconds", "items_per_second", "time_ratio", "source", "sources")  # what a clock says, and where the data lie
 EVALUATION = "obdsd.evaluation.retrieval:rankings"  # where every score begins
 
 
@@ -48,16 +50,18 @@ def place(tmp_path_factory):
         write_rows(folder / name / "rows.npz", 120, 2, 12)
         Embedder("features", features=128, dim=4).save(folder / name / "head")
         if name != "first":
-            (folder / name / "run").symlink_to(folder / "first" / "run")
+            for made in ("run", "first.index"):
+                (folder / name / made).symlink_to(folder / "first" / made)
         return folder / name
 
     assert run_command(WRITES["train"].replace("made", "run").split(), make("first"))[0] == 0
+    assert run_command(WRITES["index"].replace("made", "first").split(), folder / "first")[0] == 0
     return make
 
 
 def contents(folder):
     """What a command wrote there by its names, without checkpoints and what is a folder's own."""
-    kept = [file for file in written(folder) if "checkpoints" not in file.parts and not file.name.startswith(".")]
+    kept = [file for file in written(folder) if not {"checkpoints", "partial"} & {*file.parts} and not file.name.startswith(".")]
     return {str(file.relative_to(folder)): content(file) for file in kept}
 
 

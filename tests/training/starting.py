@@ -19,7 +19,8 @@ from tests.started import SOURCES
 
 os.environ["PYTHONPATH"] = SOURCES  # the server knows nothing of pytest's path
 processes = multiprocessing.get_context("forkserver")
-IMPORTED = ("obdsd.cli.train", "obdsd.data.folders", "obdsd.data.embeddings", "obdsd.objectives.s2sd", "obdsd.report", "sklearn.manifold")
+IMPORTED = ("obdsd.cli.train", "obdsd.data.folders", "obdsd.data.embeddings", "obdsd.objectives.s2sd", "obdsd.report.gathering")
+IMPORTED += ("obdsd.report.found", "obdsd.search.changing", "sklearn.manifold")
 processes.set_forkserver_preload([__name__, *IMPORTED])
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from scipy.special import gammaln
-from sklearn.metrics import mutual_info_score, normalized_mutual_info_score
 
 ITERATIONS = 20  # at most
 TOLERANCE = 1e-4  # k-means ends when an iteration improves its objective by less than this share
@@ -62,6 +61,8 @@ def nmi(labels: Int[np.ndarray, " n"], clusters: Int[np.ndarray, " n"]) -> float
     >>> nmi(np.array([0, 0, 1, 1]), np.array([5, 5, 3, 3]))
     1.0
     """
+    from sklearn.metrics import normalized_mutual_info_score  # a second of imports, which a search need not wait for
+
     return float(normalized_mutual_info_score(labels, clusters))
 
 
@@ -71,6 +72,8 @@ def ami(labels: Int[np.ndarray, " n"], clusters: Int[np.ndarray, " n"]) -> float
     >>> ami(np.array([0, 0, 1, 1]), np.array([5, 5, 3, 3]))
     1.0
     """
+    from sklearn.metrics import mutual_info_score
+
     found, chance = mutual_info_score(labels, clusters), expected_mutual_information(labels, clusters)
     most = (_entropy(labels) + _entropy(clusters)) / 2
     return float((found - chance) / (most - chance))

@@ -1,9 +1,10 @@
-"""Graphs of a whole training set: mutual nearest neighbours (Eq. 12), their transition matrix, and the walk on it (Eq. 3), all sparse."""
+"""Graphs of many items: nearest neighbours (Eq. 12), their transition matrix, and the walk on it (Eq. 3), all sparse."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -68,15 +69,36 @@ def mutual_neighbours(rows: Float[Tensor, "n d"], neighbours: int, power: float 
             [0.0000, 0.0000, 0.0000]])
     """
     check_rows("rows", rows)
-    check_temperature(power, "power")
     n = len(rows)
     require(1 <= neighbours < n, "neighbours", neighbours, f"must lie in 1..{n - 1} for {n} rows", "ask for fewer, or give more rows")
     cosines, nearest = _nearest(in_full(rows), neighbours)
-    one, other = torch.arange(n, device=rows.device).repeat_interleave(neighbours), nearest.flatten()
+    return neighbour_graph(cosines, nearest, power)
+
+
+@torch.no_grad()
+def neighbour_graph(
+    cosines: Float[Tensor, "n k"], nearest: Int[Tensor, "n k"], power: float = 1.0, kind: Literal["mutual", "union"] = "mutual"
+) -> Graph:
+    """W_ij = max(z_i·z_j, 0)^power where i and j are each among the other's nearest (mutual), or one among the other's (union).
+
+    `nearest` are the k nearest others of every row, in any order, with their cosines. W is symmetric to the last bit.
+
+    >>> cosines, nearest = torch.tensor([[0.8], [0.8], [0.6]]), torch.tensor([[1], [0], [1]])
+    >>> neighbour_graph(cosines, nearest, kind="union") @ torch.eye(3)
+    tensor([[0.0000, 0.8000, 0.0000],
+            [0.8000, 0.0000, 0.6000],
+            [0.0000, 0.6000, 0.0000]])
+    """
+    check_temperature(power, "power")
+    require(kind in ("mutual", "union"), "kind", kind, "must be mutual or union", "try union")
+    n, k = nearest.shape
+    one, other = torch.arange(n, device=nearest.device).repeat_interleave(k), nearest.flatten()
     pair = torch.minimum(one, other) * n + torch.maximum(one, other)  # the same number for i → j and for j → i
     pair, order = pair.sort(stable=True)
-    mutual = (pair[1:] == pair[:-1]).nonzero().squeeze(1)
-    pair, order = pair[mutual], order[mutual]
+    twice = pair[1:] == pair[:-1]
+    last = twice.new_zeros(1)
+    taken = torch.cat((twice, last)) if kind == "mutual" else ~torch.cat((last, twice))  # the first of each pair
+    pair, order = pair[taken], order[taken]
     weight = cosines.flatten()[order].clamp(min=0) ** power  # one cosine a pair: that of the lower row, as it stands first
     edge = weight >= torch.finfo(weight.dtype).tiny  # a degree of less has no root to divide by
     low, high, weight = pair[edge] // n, pair[edge] % n, weight[edge]

@@ -9,12 +9,13 @@ from obdsd.errors import explain_missing
 
 if TYPE_CHECKING:
     from obdsd.search.answers import Answer, Hit
+    from obdsd.search.how import Change, Pass
     from obdsd.search.index import Index
     from obdsd.search.reranker import Fitted, Found, Reranker
-    from obdsd.search.writing import Pass
 
-__all__ = ["Answer", "Fitted", "Found", "Hit", "Index", "Pass", "Reranker"]
-_HOMES = {"answers": "Answer Hit", "index": "Index", "reranker": "Fitted Found Reranker", "writing": "Pass"}
+
+__all__ = ["Answer", "Change", "Fitted", "Found", "Hit", "Index", "Pass", "Reranker"]
+_HOMES = {"answers": "Answer Hit", "how": "Change Pass", "index": "Index", "reranker": "Fitted Found Reranker"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,11 +1,11 @@
-"""Building and changing an index: what becomes of its sources, its content and its settings. The caller holds the index's lock."""
+"""Building and changing an index: what becomes of its sources, its content and its settings."""
 
 from __future__ import annotations
 
 import difflib
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,18 @@ import numpy as np
 
 from obdsd.data import Collection, absolute_source, data_kind, open_data, short_name
 from obdsd.errors import InputError
-from obdsd.models import Embedder
+from obdsd.models import Embedder, open_model
 from obdsd.models.embedder import check_takes
-from obdsd.search.fitting import fit
-from obdsd.search.folder import PARTIAL, Settings, Source, Stored, remove_old
+from obdsd.search.fitting import canonical, fit
+from obdsd.search.folder import PARTIAL, Settings, Source, Stored, alone, is_index, remove_old
+from obdsd.search.how import Change, Pass, Progress
+from obdsd.search.index import Index
 from obdsd.search.partial import Partial
 from obdsd.search.table import Item
 from obdsd.search.vectors import Kind
-from obdsd.search.writing import Change, Content, Pass, Progress, located, model_digest, prefixed, save_model, switch, updated
+from obdsd.search.writing import Content, located, model_digest, prefixed, save_model, switch, updated
 
+__all__ = ["add", "build", "check_new_place", "of_kind", "open_model", "refresh", "remove"]
 NOT_YET = Stored("", 0, "")  # a re-ranker that is asked for and not fitted
 
 
@@ -45,24 +48,71 @@ def source_of(data: str, collection: Collection, opening: Mapping[str, Any]) -> 
 
 
 def build(
-    folder: Path, embedder: Embedder, source: Source, collection: Collection, kind: Kind | None, rerank: Sequence[str], how: Pass
+    folder: Path,
+    embedder: Embedder,
+    data: str,
+    collection: Collection | None,
+    kind: Kind | None,
+    rerank: Sequence[str],
+    how: Pass,
+    opening: Mapping[str, Any],
 ) -> Change:
-    """A new index, where there is none."""
+    """An index where there is none; where there is one of this model and these data, the data are looked at anew."""
+    check_new_place(folder)
+    wanted = [canonical(spec) for spec in rerank]
+    collection = collection or open_data(data, **opening, progress=how.progress)
+    check_takes("given", embedder, data, collection.kind, collection.length)
+    source = source_of(data, collection, opening)
     digest = model_digest(embedder)
-    kept = Partial(folder, digest, embedder.dim)
-    files = save_model(folder, embedder)
-    settings = Settings(
-        generation=0, kind=kind or "flat", dim=embedder.dim, items=0, recall=1.0, model=digest, sources=[source], files=files
-    )
-    empty = Content([], np.empty((0, embedder.dim), dtype=np.float32))
-    return apply(folder, settings, empty, lambda: embedder, [source], {0: collection}, how, kept=kept, rerank=rerank)
+    with alone(folder):
+        if is_index(folder):
+            index = Index.open(folder)
+            number = _same_again(index, digest, source)
+            return apply(index, index.settings.sources, {number: collection}, how, kind=kind, rerank=wanted)
+        kept = Partial(folder, digest, embedder.dim)
+        files = save_model(folder, embedder)
+        numbers: dict[str, Any] = {"generation": 0, "dim": embedder.dim, "items": 0, "recall": 1.0}
+        settings = Settings(**numbers, kind=kind or "flat", model=digest, sources=[], files=files)
+        empty = Index(folder, settings, [], None)
+        empty.embedder, empty.rows = embedder, np.empty((0, embedder.dim), dtype=np.float32)
+        return apply(empty, [source], {0: collection}, how, kept=kept, rerank=wanted)
+
+
+def add(index: Index, data: str, how: Pass, opening: Mapping[str, Any]) -> Change:
+    collection = open_data(data, **opening, progress=how.progress)
+    check_takes(str(index.path), index.embedder, data, collection.kind, collection.length)
+    source = source_of(data, collection, opening)
+    with alone(index.path):
+        now = Index.open(index.path)
+        sources, number = _added(now, source, collection)
+        return apply(now, sources, {number: collection}, how)
+
+
+def remove(index: Index, names: Sequence[str], how: Pass) -> Change:
+    with alone(index.path):
+        now = Index.open(index.path)
+        return apply(now, _without(now, names), {}, how)
+
+
+def refresh(index: Index, data: str | None, how: Pass, opening: Mapping[str, Any]) -> Change:
+    with alone(index.path):
+        now = Index.open(index.path)
+        sources, numbers = [*now.settings.sources], [*range(len(now.settings.sources))]
+        if data is not None:
+            collection = open_data(data, **opening, progress=how.progress)
+            sources, number = _moved(now.settings, source_of(data, collection, opening))
+            numbers = [number]
+        return apply(now, sources, {number: _reopened(now, sources[number], how.progress) for number in numbers}, how)
+
+
+def of_kind(index: Index, kind: Kind, how: Pass) -> Change:
+    with alone(index.path):
+        now = Index.open(index.path)
+        return apply(now, now.settings.sources, {}, how, kind=kind)
 
 
 def apply(
-    folder: Path,
-    settings: Settings,
-    before: Content,
-    embedder: Callable[[], Embedder],
+    index: Index,
     sources: Sequence[Source],
     opened: Mapping[int, Collection],
     how: Pass,
@@ -72,10 +122,11 @@ def apply(
     rerank: Sequence[str] = (),
 ) -> Change:
     """Make the index one of these sources, of which some are opened and looked at anew; the others stay as they are."""
+    folder, settings, before = index.path, index.settings, Content(index.items, index.rows)
     kept = kept or Partial(folder, settings.model, settings.dim)
     fitted = {**dict.fromkeys(rerank, NOT_YET), **settings.rerank}
     new = replace(settings, sources=[*sources], kind=kind or settings.kind, rerank=fitted)
-    content, count = updated(kept, embedder, sources, opened, before, how)
+    content, count = updated(kept, lambda: index.embedder, sources, opened, before, how)
     if not content.items:
         raise InputError(f"{folder}: nothing would be left in the index; remove the folder, if that is meant")
     if content.items == before.items and new == settings:
@@ -91,9 +142,10 @@ def _change(before: Sequence[Item], after: Sequence[Item], count: int) -> Change
     return Change(len(new), len(new.keys() - old.keys()), changed, len(old.keys() - new.keys()), count)
 
 
-def same_again(folder: Path, settings: Settings, embedder: Embedder, source: Source) -> int:
+def _same_again(index: Index, model: str, source: Source) -> int:
     """The number of a source that the same command indexes again; an index of another model or of other data is refused."""
-    if settings.model != model_digest(embedder):
+    folder, settings = index.path, index.settings
+    if settings.model != model:
         raise InputError(f"{folder}: is an index of another model; choose another place, or remove it")
     for number, known in enumerate(settings.sources):
         if known.data == source.data:
@@ -102,42 +154,44 @@ def same_again(folder: Path, settings: Settings, embedder: Embedder, source: Sou
     raise InputError(f"{folder}: is an index of other data ({settings.sources[0].data}); to add these: {words}")
 
 
-def added(settings: Settings, source: Source, collection: Collection, items: Sequence[Item]) -> tuple[list[Source], int]:
+def _added(index: Index, source: Source, collection: Collection) -> tuple[list[Source], int]:
     """The sources with one more, and its number. One that is there already is looked at anew, and what was removed of it comes back."""
+    settings = index.settings
     for number, known in enumerate(settings.sources):
         if known.data == source.data:
             again = replace(source, prefix=known.prefix)
             return [*settings.sources[:number], again, *settings.sources[number + 1 :]], number
-    return [*settings.sources, prefixed(source, collection, items)], len(settings.sources)
+    return [*settings.sources, prefixed(source, collection, index.items)], len(settings.sources)
 
 
-def without(settings: Settings, items: Sequence[Item], names: Sequence[str]) -> list[Source]:
-    """The sources without some items, all of which must be there. Nothing is opened: the items stay out of what is kept."""
-    known = {item.name: item.source for item in items}
+def _without(index: Index, names: Sequence[str]) -> list[Source]:
+    """The sources without some items, all of which must be there or have been removed before."""
+    known = {name: number for number, source in enumerate(index.settings.sources) for name in source.removed}
+    known |= {item.name: item.source for item in index.items}
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            remedy = f"did you mean {near[0]}?" if near else f"names are such as {items[0].name}"
+            remedy = f"did you mean {near[0]}?" if near else f"names are such as {index.items[0].name}"
             raise InputError(f"{name!r} is no item of the index; {remedy}; nothing was removed")
     sources = []
-    for number, source in enumerate(settings.sources):
+    for number, source in enumerate(index.settings.sources):
         own = [name for name in names if known[name] == number]
         sources.append(replace(source, removed=tuple(dict.fromkeys([*source.removed, *own]))))
     return sources
 
 
-def reopened(folder: Path, source: Source, embedder: Embedder, progress: Progress) -> Collection:
+def _reopened(index: Index, source: Source, progress: Progress) -> Collection:
     """A collection of an index as it is now."""
     kind, _, place = source.data.partition(":")
     if place and not Path(place).exists():
-        command = f"obdsd index {shlex.quote(str(folder))} --refresh {kind}:NEW_PLACE"
-        raise InputError(f"{folder}: its data are no longer at {place}; if they moved: {command}; nothing was changed")
+        command = f"obdsd index {shlex.quote(str(index.path))} --refresh {kind}:NEW_PLACE"
+        raise InputError(f"{index.path}: its data are no longer at {place}; if they moved: {command}; nothing was changed")
     collection = open_data(source.data, root=source.root, **source.opening, progress=progress)
-    check_takes(str(folder), embedder, source.data, collection.kind, collection.length)
+    check_takes(str(index.path), index.embedder, source.data, collection.kind, collection.length)
     return collection
 
 
-def moved(settings: Settings, source: Source) -> tuple[list[Source], int]:
+def _moved(settings: Settings, source: Source) -> tuple[list[Source], int]:
     """The sources, one of which is now elsewhere, and its number: the one of this kind, of several the one that is called the same."""
     alike = [number for number, known in enumerate(settings.sources) if data_kind(known.data) == data_kind(source.data)]
     if len(alike) > 1:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from obdsd.catalogue import RERANKERS
 from obdsd.errors import InputError
-from obdsd.search.folder import Settings, alone, checked, read_settings, write_settings
+from obdsd.search.folder import Arrays, Settings, alone, checked, read_settings, store_arrays, write_settings
+from obdsd.search.how import Progress
 from obdsd.search.reranker import Fitted
-from obdsd.search.writing import Arrays, Progress, store_arrays
 
 Rows = NDArray[np.float32]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import faiss
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obdsd.evaluation.metrics import Progress
-from obdsd.search.reranker import Fitted, Found, Reranker, silent, unit_rows
+from obdsd.search.reranker import CHUNK_ROWS, Fitted, Found, Reranker, silent, unit_rows
 
 
 def flat_search(rows: NDArray[np.float32], queries: NDArray[np.float32], k: int, own: NDArray[np.int64] | None = None) -> Found:
@@ -20,6 +20,16 @@ def flat_search(rows: NDArray[np.float32], queries: NDArray[np.float32], k: int,
     cosines, positions = faiss.knn(queries, rows, k + 1, metric=faiss.METRIC_INNER_PRODUCT)
     others = np.argsort(positions == own[:, None], axis=1, kind="stable")[:, :k]
     return Found(np.take_along_axis(cosines, others, axis=1), np.take_along_axis(positions, others, axis=1))
+
+
+def nearest_others(rows: NDArray[np.float32], k: int, advance: Callable[[int], None]) -> Found:
+    """The k nearest others of every row; `advance` is told how many rows were done."""
+    parts = []
+    for start in range(0, len(rows), CHUNK_ROWS):
+        own = np.arange(start, min(start + CHUNK_ROWS, len(rows)))
+        parts.append(flat_search(rows, rows[own], k, own))
+        advance(len(own))
+    return Found(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 class Cosine(Reranker):

@@ -16,7 +16,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
+import numpy as np
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
 from obdsd.errors import InputError
 from obdsd.files import check_file, check_format, replacing, write_json
@@ -29,6 +31,7 @@ GENERATIONS = ("vectors-*.faiss", "items-*.parquet", "rerank-*.npz")  # files of
 TRIES = 20  # a reader may meet a writer's switch a few times, not always
 CHUNK = 1 << 20
 _INSIDE = re.compile(r"(model/)?\w[\w.-]*")  # names of files in the folder
+Arrays = Mapping[str, NDArray[Any]]
 Read = TypeVar("Read")
 
 
@@ -141,6 +144,10 @@ def store(path: Path, name: str, write: Callable[[IO[bytes]], None]) -> Stored:
     with replacing(path / name) as file:
         write(file)
     return stored(path, name)
+
+
+def store_arrays(path: Path, name: str, arrays: Arrays) -> Stored:
+    return store(path, name, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
 
 
 def stored(path: Path, name: str) -> Stored:

@@ -8,25 +8,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from obdsd.data import Collection, open_data
 from obdsd.errors import InputError
-from obdsd.models import Embedder, open_model
-from obdsd.models.embedder import check_takes
-from obdsd.search import changing
 from obdsd.search.answers import Answer, Hit
 from obdsd.search.fitting import canonical, fitted
-from obdsd.search.folder import MODEL, Settings, alone, checked, is_index, read_consistently, read_settings, write_settings
-from obdsd.search.queries import Query, queries_of, rows_of_queries
+from obdsd.search.folder import MODEL, Settings, alone, checked, read_consistently, read_settings, write_settings
+from obdsd.search.how import Change, Pass
+from obdsd.search.queries import queries_of, rows_of_queries
 from obdsd.search.ranking import nearest, reranked
 from obdsd.search.reranker import Fitted
 from obdsd.search.table import Item, read_items
 from obdsd.search.vectors import Kind, read_vectors, rows_of
-from obdsd.search.writing import Change, Content, Pass
+
+if TYPE_CHECKING:
+    from obdsd.data import Collection
+    from obdsd.models import Embedder
 
 Rows = NDArray[np.float32]
 
@@ -86,54 +86,35 @@ class Index:
             collection: The data, if they are open already.
             opening: What else `open_data` is told, such as `skip_unreadable=True`.
         """
-        how, folder = how or Pass(), Path(out).expanduser()
-        changing.check_new_place(folder)
-        wanted = [canonical(spec) for spec in rerank]
-        embedder = open_model(model) if isinstance(model, str) else model
-        collection = collection or open_data(data, **opening, progress=how.progress)
-        check_takes(model if isinstance(model, str) else "given", embedder, data, collection.kind, collection.length)
-        source = changing.source_of(data, collection, opening)
-        with alone(folder):
-            if is_index(folder):
-                index = cls.open(folder)
-                number = changing.same_again(folder, index.settings, embedder, source)
-                change = index._apply(index.settings.sources, {number: collection}, how, kind=kind, rerank=wanted)
-            else:
-                change = changing.build(folder, embedder, source, collection, kind, wanted, how)
-        return cls.open(folder)._after(change)
+        from obdsd.search import changing  # it imports torch, which a search by names does without
 
-    def add(self, data: str, *, how: Pass | None = None, collection: Collection | None = None, **opening: Any) -> Index:
+        embedder = model if not isinstance(model, str) else changing.open_model(model)
+        change = changing.build(Path(out).expanduser(), embedder, data, collection, kind, rerank, how or Pass(), opening)
+        return cls._opened(out, change)
+
+    def add(self, data: str, *, how: Pass | None = None, **opening: Any) -> Index:
         """The index with the items of one more collection; only what is not known is embedded."""
-        how = how or Pass()
-        collection = collection or open_data(data, **opening, progress=how.progress)
-        check_takes(str(self.path), self.embedder, data, collection.kind, collection.length)
-        with alone(self.path):
-            now = Index.open(self.path)
-            source = changing.source_of(data, collection, opening)
-            sources, number = changing.added(now.settings, source, collection, now.items)
-            change = now._apply(sources, {number: collection}, how)
-        return Index.open(self.path)._after(change)
+        from obdsd.search import changing
+
+        return Index._opened(self.path, changing.add(self, data, how or Pass(), opening))
 
     def remove(self, names: Sequence[str], *, how: Pass | None = None) -> Index:
         """The index without these items. `refresh` does not bring them back, `add` of their collection does."""
-        with alone(self.path):
-            now = Index.open(self.path)
-            change = now._apply(changing.without(now.settings, now.items, names), {}, how or Pass())
-        return Index.open(self.path)._after(change)
+        from obdsd.search import changing
+
+        return Index._opened(self.path, changing.remove(self, names, how or Pass()))
 
     def refresh(self, data: str | None = None, *, how: Pass | None = None, **opening: Any) -> Index:
         """The index of its collections as they are now; only new and changed items are embedded. `data` says where one is that moved."""
-        how = how or Pass()
-        with alone(self.path):
-            now = Index.open(self.path)
-            sources, numbers = [*now.settings.sources], [*range(len(now.settings.sources))]
-            if data is not None:
-                collection = open_data(data, **opening, progress=how.progress)
-                sources, number = changing.moved(now.settings, changing.source_of(data, collection, opening))
-                numbers = [number]
-            opened = {number: changing.reopened(self.path, sources[number], now.embedder, how.progress) for number in numbers}
-            change = now._apply(sources, opened, how)
-        return Index.open(self.path)._after(change)
+        from obdsd.search import changing
+
+        return Index._opened(self.path, changing.refresh(self, data, how or Pass(), opening))
+
+    def of_kind(self, kind: Kind, *, how: Pass | None = None) -> Index:
+        """The index with its vectors in another form."""
+        from obdsd.search import changing
+
+        return Index._opened(self.path, changing.of_kind(self, kind, how or Pass()))
 
     def fit(self, rerank: str, *, how: Pass | None = None) -> Index:
         """The index with a re-ranker's work on it, which is kept in its folder and done anew whenever items change."""
@@ -145,20 +126,12 @@ class Index:
             self._fitted[spec] = fitted(self.path, self.settings, self.rows, spec, how.progress)
         return self._fitted[spec]
 
-    def of_kind(self, kind: Kind, *, how: Pass | None = None) -> Index:
-        """The index with its vectors in another form."""
-        with alone(self.path):
-            now = Index.open(self.path)
-            change = now._apply(now.settings.sources, {}, how or Pass(), kind=kind)
-        return Index.open(self.path)._after(change)
-
-    def _apply(self, sources: Sequence[Any], opened: Mapping[int, Collection], how: Pass, **more: Any) -> Change:
-        content = Content(self.items, self.rows)
-        return changing.apply(self.path, self.settings, content, lambda: self.embedder, sources, opened, how, **more)
-
-    def _after(self, change: Change) -> Index:
-        self.change = change
-        return self
+    @classmethod
+    def _opened(cls, path: str | Path, change: Change) -> Index:
+        """The index after a change."""
+        index = cls.open(path)
+        index.change = change
+        return index
 
     def set_thresholds(self, thresholds: Mapping[float, Mapping[str, Any]]) -> Index:
         """Keep for each false-match rate the `similarity` at which it is reached, and what else is known of it, such as
@@ -194,6 +167,8 @@ class Index:
         """The model that made the rows."""
         for name in ("model.json", "model.safetensors"):
             checked(self.path, self.settings.files[name])
+        from obdsd.models import Embedder
+
         return Embedder.load(self.path / MODEL)
 
     @cached_property
@@ -254,19 +229,18 @@ class Index:
         most = found.scores[:, 0].copy()
         if spec is not None:
             found = reranked(self._reranker(spec, how), rows, own, k, allowed)
-        return [
-            self._answer(query, rows[n], found.positions[n], found.scores[n], most[n], threshold, spec) for n, query in enumerate(queries)
-        ]
-
-    def _answer(
-        self, query: Query, row: Rows, places: NDArray[np.int64], scores: Rows, most: float, threshold: float | None, rerank: str | None
-    ) -> Answer:
         least = -math.inf if threshold is None else threshold
+        answers = []
+        for query, row, scores, places, nearest_one in zip(queries, rows, *found, most.tolist(), strict=True):
+            hits = self._hits(row, scores, places)
+            enough = [hit for hit in hits if (hit.similarity if spec is None else nearest_one) >= least]
+            answers.append(Answer(query, enough, nearest_one if hits else None))
+        return answers
+
+    def _hits(self, row: Rows, scores: Rows, places: NDArray[np.int64]) -> list[Hit]:
         there = places >= 0
         similar = self.rows[places[there]] @ row
-        hits = [
-            Hit(self.items[place].name, self.items[place].label, float(cosine), float(score), self.file(place), self.items[place].box)
-            for place, cosine, score in zip(places[there].tolist(), similar, scores[there], strict=True)
-            if (most if rerank else cosine) >= least
+        return [
+            Hit(self.items[place].name, self.items[place].label, cosine, score, self.file(place), self.items[place].box)
+            for place, cosine, score in zip(places[there].tolist(), similar.tolist(), scores[there].tolist(), strict=True)
         ]
-        return Answer(query, hits, float(most) if there.any() else None)

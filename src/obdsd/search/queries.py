@@ -7,15 +7,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from obdsd.data import Part
-from obdsd.data.collection import loader_workers
-from obdsd.data.decoded import at_a_test
 from obdsd.data.embeddings import SUFFIXES as FILES_OF_ROWS
 from obdsd.data.embeddings import read_vectors
 from obdsd.data.folders import SUFFIXES as IMAGES
@@ -23,11 +21,10 @@ from obdsd.data.folders import scan
 from obdsd.data.items import Rows as RowItems
 from obdsd.data.items import read_image
 from obdsd.errors import InputError
-from obdsd.evaluation.embedding import embedded
-from obdsd.models import Embedder
-from obdsd.models.devices import choose_device
-from obdsd.models.inference import for_inference
-from obdsd.search.writing import Pass
+from obdsd.search.how import Pass
+
+if TYPE_CHECKING:
+    from obdsd.models import Embedder
 
 Rows = NDArray[np.float32]
 FEW = 32  # images that are embedded sooner than a model is made faster for them
@@ -179,6 +176,12 @@ def _given_rows(queries: Sequence[Query], dim: int, embedder: Embedder) -> Rows:
 
 
 def _embedded(queries: Sequence[Query], embedder: Embedder, how: Pass) -> Rows:
+    from obdsd.data.collection import loader_workers  # these import torch, which a search by names does without
+    from obdsd.data.decoded import at_a_test
+    from obdsd.evaluation.embedding import embedded
+    from obdsd.models.devices import choose_device
+    from obdsd.models.inference import for_inference
+
     if embedder.preprocessing is None:
         remedy = "give an item's name, or FILE:NAME of an embeddings file"
         raise InputError(f"{queries[0].name}: is an image, but the index holds rows whose images its model does not know; {remedy}")

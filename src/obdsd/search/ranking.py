@@ -27,8 +27,8 @@ def reranked(fitted: Fitted, rows: Rows, own: Places, k: int, allowed: Places | 
         is_allowed[:] = False
         is_allowed[allowed] = True
     found = Found(np.full((len(rows), k), -np.inf, dtype=np.float32), np.full((len(rows), k), -1, dtype=np.int64))
-    for chosen in (np.flatnonzero(own < 0), np.flatnonzero(own >= 0)):
-        inside = len(chosen) > 0 and own[chosen[0]] >= 0
+    for inside in (False, True):
+        chosen = np.flatnonzero((own >= 0) == inside)
         most = total - inside
         depth = min(most, k)
         while len(chosen) and depth:  # deeper and deeper, until enough of them are allowed

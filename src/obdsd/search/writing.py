@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from obdsd.data import Collection, Part, short_name
@@ -25,38 +24,14 @@ from obdsd.models import Embedder
 from obdsd.models.devices import choose_device
 from obdsd.models.inference import for_inference
 from obdsd.models.weights import state_digest
-from obdsd.search.folder import MODEL, Settings, Source, Stored, remove_old, store, stored, write_settings
+from obdsd.search.folder import MODEL, Arrays, Settings, Source, Stored, remove_old, store, store_arrays, stored, write_settings
+from obdsd.search.how import Pass, Progress
 from obdsd.search.partial import Partial
 from obdsd.search.table import Item, stamped, write_items
 from obdsd.search.vectors import made, tuned, write_vectors
 
 Rows = NDArray[np.float32]
-Progress = Callable[[str, int, int], None]
-Arrays = Mapping[str, NDArray[Any]]
 Fit = Callable[[str, Rows], Arrays]
-
-
-def silent(stage: str, done: int, total: int) -> None:
-    """No progress is shown."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pass:
-    """How a model goes through items.
-
-    Args:
-        batch_size: Items at a time.
-        workers: Processes that read items; default one a core, at most 8, for image files.
-        device: Where the model runs; `auto` takes the accelerator if there is one.
-        progress: Told the stage, how much of it is done, and of how much.
-        known: Rows of a part's items that were computed before, or None.
-    """
-
-    batch_size: int = 64
-    workers: int | None = None
-    device: str = "auto"
-    progress: Progress = silent
-    known: Callable[[Part, torch.device], Rows | None] = lambda part, device: None
 
 
 class Content(NamedTuple):
@@ -74,16 +49,6 @@ class Content(NamedTuple):
         gone = {*names}
         places = [place for place, item in enumerate(self.items) if item.name not in gone]
         return Content([self.items[place] for place in places], self.rows[places])
-
-
-class Change(NamedTuple):
-    """What a change did, in numbers of items: in the index now, new, changed, no longer there, and how many were embedded."""
-
-    items: int
-    new: int
-    changed: int
-    gone: int
-    embedded: int
 
 
 def model_digest(embedder: Embedder) -> str:
@@ -210,7 +175,3 @@ def switch(folder: Path, settings: Settings, content: Content, fit: Fit, progres
     write_settings(folder, new)
     remove_old(folder, new, partial=True)
     return new
-
-
-def store_arrays(folder: Path, name: str, arrays: Arrays) -> Stored:
-    return store(folder, name, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
