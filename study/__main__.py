@@ -14,7 +14,7 @@ from typing import Any
 from obdsd import cli
 from obdsd.errors import InputError
 from obdsd.models import Embedder
-from study import records, search, tables, testing, trials, variants, walk
+from study import records, search, suspects, tables, testing, trials, variants, walk
 from study.plan import CUB, LETTERS, REGIMES, ROWS
 
 
@@ -38,6 +38,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "untrained": testing.untrained,
     "times": testing.times,
     "walk": walk.write_shares,
+    "suspects": suspects.run_suspects,
     "trials": trials.run_trials,
     "variants": variants.run_variants,
     "beginnings": variants.run_beginnings,

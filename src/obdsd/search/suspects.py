@@ -112,7 +112,7 @@ def find_suspects(
     count = round(judged.wrong_share * len(known)) if most is None else min(most, len(known))
     worst = known[np.argsort(-judged.score[known], kind="stable")[:count]]
     found = [
-        WrongLabel(item, float(judged.score[item]), better, *(_nearest(Z, numbers, item, label) for label in (numbers[item], better)))
+        WrongLabel(item, float(judged.score[item]), better, *(_nearest(Z, numbers, item, label) for label in (int(numbers[item]), better)))
         for item, better in zip(worst.tolist(), judged.better[worst].tolist(), strict=True)
     ]
     return Suspects(found, copies, judged.wrong_share, len(rows) - len(known))
