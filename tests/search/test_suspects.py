@@ -110,7 +110,8 @@ def test_without_labels_only_copies_are_looked_for():
     rows[3] = rows[30]
     found = find_suspects(rows, None)
     assert (found.labels, found.wrong_share, found.alone) == ([], 0.0, 0)
-    assert [(each.one, each.other, each.across) for each in found.copies][0] == (3, 30, False)
+    first = found.copies[0]
+    assert (first.one, first.other, first.across) == (3, 30, False)
 
 
 def test_an_item_alone_in_its_class_is_counted_not_judged():

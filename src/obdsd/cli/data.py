@@ -44,8 +44,12 @@ class Options(PassOptions):
     )
     to: str | None = option(None, "For get: the folder that the benchmark's own folder is put into.")
     mirror: str | None = option(None, "For get: another address of the same archive; its checksum must be the official one.")
-    split_seed: int = option(0, "For check: seed of the split by class, where the data give none.", at_least=0, below=LARGEST)
-    test_fraction: float = option(0.5, "For check: share of the classes that are test classes where the data give no split.")
+    split_seed: int | None = option(
+        None, "For check: seed of the split by class, where the data give none; default 0.", at_least=0, below=LARGEST
+    )
+    test_fraction: float | None = option(
+        None, "For check: share of the classes that are test classes where the data give no split; default 0.5."
+    )
     out: tuple[str, ...] = option((), "For suspects: a .csv file, an .html page with the pictures, or both: suspects.csv,suspects.html.")
     most: int | None = option(
         None, "For suspects: how many labels to list; default as many as are estimated to be wrong.", at_least=1, below=LARGEST
@@ -127,7 +131,8 @@ def _opened(options: Options) -> tuple[Collection, list[str]]:
     from obdsd.data import open_data
     from obdsd.terminal import stages
 
-    split: dict[str, Any] = {"seed": options.split_seed, "test_fraction": options.test_fraction}
+    asked = {"seed": options.split_seed, "test_fraction": options.test_fraction}
+    split: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     with stages() as progress:
         try:
             return open_data(options.data[0], **split, **opening(options), progress=progress), []

@@ -54,15 +54,13 @@ def render_suspects(data: str, suspects: Suspects, items: Part, photos: Photos |
         across: [{"cards": (card(pair.one), card(pair.other)), "similarity": pair.similarity} for pair in kind[:MOST]]
         for across, kind in pairs.items()
     }
+    titles = {False: "Near-copies"} if items.unlabelled else {True: "Near-copies across classes", False: "Near-copies inside a class"}
     return _template().render(
         title=f"Suspects in {short_name(data)}",
         facts=_facts(suspects, items, pairs, missing),
         wrong=wrong,
         more_wrong=len(suspects.labels) - len(wrong),
-        kinds=[
-            ("Near-copies" if items.unlabelled else "Near-copies inside a class", copies[False], len(pairs[False]) - len(copies[False])),
-            ("Near-copies across classes", copies[True], len(pairs[True]) - len(copies[True])),
-        ][:: 1 if items.unlabelled else -1],
+        kinds=[(title, copies[across], len(pairs[across]) - len(copies[across])) for across, title in titles.items()],
         labelled=not items.unlabelled,
     )
 
