@@ -53,6 +53,8 @@ def test_rates_and_thresholds_are_those_of_brute_force(monkeypatch, held):
     assert searched == len(rows) - 1 + len(more)
     found = calibrate(rows, labels, (0.02, 0.3), groups=groups, collection=Points(more, more_labels))
     assert [each.rate for each in found.thresholds] == [0.3, 0.02]
+    middle = np.median(own[~np.isnan(own)])
+    assert found.half == pytest.approx((middle, (other >= middle - 1e-7).mean()), abs=1e-5)
     assert (found.pairs_across, found.pairs_inside) == (len(across), len(inside))
     for each in found.thresholds:
         allowed = math.floor(each.rate * len(rows))

@@ -72,9 +72,13 @@ class Threshold:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Thresholds, the largest rate first, and what they were measured on. `searched` counts the items that a query is compared with."""
+    """Thresholds, the largest rate first, and what they were measured on. `searched` counts the items that a query is compared with.
+
+    `half` is a similarity at which half of the queries miss their class, and the false-match rate there.
+    """
 
     thresholds: tuple[Threshold, ...]
+    half: tuple[float, float]
     queries: int
     with_own: int
     classes: int
@@ -117,7 +121,9 @@ def calibrate(
         raise InputError("labels: there is one class only, so nothing can be matched by mistake; give 2 classes or more")
     if np.isnan(best.own).all():
         raise InputError("labels: no item has another one of its class, so no match can be missed; give classes of 2 items or more")
+    middle = float(np.nanmedian(best.own))
     return Calibration(
+        half=(middle, float((best.other >= middle).mean())),
         thresholds=tuple(_threshold(best, pairs, rate, seed) for rate in sorted(rates, reverse=True)),
         queries=len(best.labels),
         with_own=int((~np.isnan(best.own)).sum()),
