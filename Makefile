@@ -61,7 +61,7 @@ test-package: install
 	$(BIN)/python tests/packaging/check.py --torch "$(TORCH)" $(if $(filter yes,$(DOWNLOAD)),--download)
 
 # signals, kills, full disks, little memory: what is tried a few times by make test is tried often
-FAULTS := tests/training/test_faults.py tests/training/test_comparison_faults.py tests/cli/test_writing.py tests/training/test_ranks.py
+FAULTS := tests/training/test_faults.py tests/training/test_comparison_faults.py tests/cli/test_writing.py tests/training/test_ranks.py tests/search/test_kills.py
 test-faults: install
 	OBDSD_KILLS=20 $(BIN)/pytest $(FAULTS) -rP --durations=0
 
@@ -73,7 +73,7 @@ test-chance: install
 # each reader of files meets thousands of damaged ones, in a process that may take 8 GB of addresses (torch alone takes 4)
 FUZZ ?= 1000
 test-fuzz: install
-	ulimit -v 8000000 && OBDSD_FUZZ=$(FUZZ) nice -n 19 $(BIN)/pytest tests/data/test_fuzzed_readers.py tests/training/test_readers.py --hypothesis-show-statistics
+	ulimit -v 8000000 && OBDSD_FUZZ=$(FUZZ) nice -n 19 $(BIN)/pytest tests/data/test_fuzzed_readers.py tests/training/test_readers.py tests/search/test_damage.py --hypothesis-show-statistics
 
 test-study: install
 	$(BIN)/pytest study

@@ -35,11 +35,11 @@ BASE = {
     "terminal": set(),
     "presets": {"catalogue", "convert", "data", "errors", "options", "parts", "spec"},
 }
-# cli → report → experiments → training → {objectives, models, data, search → evaluation} → method; every arrow passes on
+# cli → report → experiments → training → {objectives, search → {models, data, evaluation}} → method; every arrow passes on
 ROOMS = {"method": {"errors"}}
 for leaf in ("objectives", "models", "data", "evaluation"):
     ROOMS[leaf] = {"method", *BASE} - {"cache", "options", "presets", "terminal"}
-ROOMS["search"] = {"evaluation", *ROOMS["evaluation"]}
+ROOMS["search"] = {"models", "data", "evaluation", *ROOMS["evaluation"]}
 ROOMS["training"] = {"objectives", "models", "data", "search", "evaluation", "method", *BASE} - {"presets"}
 ROOMS["experiments"] = {"training", "presets", *ROOMS["training"]}
 ROOMS["report"] = {"experiments", *ROOMS["experiments"]}
@@ -53,7 +53,7 @@ LIBRARIES = {
     "terminal": {"rich"},
     "method": {"torch", "jaxtyping"},
     "evaluation": {"numpy", "torch", "faiss", "scipy", "sklearn", "jaxtyping"},
-    "search": {"numpy", "torch", "faiss", "scipy", "jaxtyping"},
+    "search": {"numpy", "torch", "faiss", "scipy", "jaxtyping", "pyarrow", "PIL", "filelock"},
     "objectives": {"torch", "jaxtyping", "pytorch_metric_learning"},
     "models": {"torch", "jaxtyping", "timm", "safetensors", "huggingface_hub"},
     "cli": {"numpy", "torch"},
@@ -136,9 +136,10 @@ HEAVY = {"lightning", "timm", "faiss", "matplotlib", "torchvision", "pytorch_met
         ("import obdsd.presets; obdsd.presets.data_kind('glyphs')", {"torch", *HEAVY}),
         ("from obdsd.cli import main; main(['--help'])", {"torch", "numpy", *HEAVY}),
         ("from obdsd.cli import main; main(['train', '--help'])", {"torch", "numpy", *HEAVY}),
+        ("import obdsd; obdsd.search.Index", {"torch", *HEAVY} - {"faiss"}),
         ("import obdsd; obdsd.SelfDistillation(1.0, targets=obdsd.BatchDiffusion(0.3)); obdsd.PreviousEpochTeacher", HEAVY),
     ],
-    ids=["import obdsd", "light modules", "presets", "--help", "train --help", "the method"],
+    ids=["import obdsd", "light modules", "presets", "--help", "train --help", "an index", "the method"],
 )
 def test_importing_pulls_in_nothing_heavy(code, without):
     assert loaded_by(code) & without == set()

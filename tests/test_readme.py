@@ -13,6 +13,7 @@ import pytest
 
 import obdsd
 from benchmarks import scaling
+from obdsd import cli
 from obdsd.catalogue import TABLES
 from obdsd.evaluation import METRICS
 from obdsd.presets import preset
@@ -20,14 +21,15 @@ from obdsd.presets import preset
 README = Path(__file__).parents[1] / "README.md"
 DOCS = README.parent / "docs"
 GUIDE = DOCS / "guide.md"
-PAGES = [README, GUIDE, *(DOCS / f"{page}.md" for page in ("data", "models", "evaluation", "library"))]
+SEARCH = DOCS / "search.md"
+PAGES = [README, GUIDE, SEARCH, *(DOCS / f"{page}.md" for page in ("data", "models", "evaluation", "library"))]
 
 
 @pytest.mark.usefixtures("as_shipped")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    kinds = "python|bash" if page == GUIDE else "python"
+    kinds = "python|bash" if page in (GUIDE, SEARCH) else "python"
     blocks = re.findall(rf"^```({kinds})\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     assert {kind for kind, _ in blocks} == {*kinds.split("|")}
     names: dict[str, object] = {}
@@ -37,8 +39,10 @@ def test_every_block_runs(page, tmp_path, monkeypatch):
         for kind, block in blocks:
             if kind == "python":
                 exec(compile(block, str(page), "exec"), names)
-            else:
+            elif page == GUIDE:
                 run_commands(block)
+            else:  # in this process, which has imported everything
+                assert all(cli.main(shlex.split(command)[1:]) == 0 for command in block.splitlines())
     if page == GUIDE:
         assert all((tmp_path / made).exists() for made in ("runs/first/result.json", "compared/comparison.md", "scores.json"))
 

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 import torch
-from PIL import Image
 
 from obdsd.catalogue import RERANKERS
 from obdsd.data.embeddings import Vectors, write_vectors
@@ -77,7 +76,7 @@ def test_an_image_finds_itself_and_what_its_name_finds(whole, monkeypatch):
     index = Index.open(whole / "photos.index")
     path = whole / "photos" / "bee" / "3.png"
     (by_name,) = index.search("bee/3.png", 3)
-    for image in (path, str(path), [path], Image.open(path)):
+    for image in (path, str(path), [path], read_image(path)):
         (found,) = index.search(image, 4, how=QUIET)
         assert [hit.name for hit in found.hits] == ["bee/3.png", *(hit.name for hit in by_name.hits)]
         assert found.hits[0].similarity == pytest.approx(1, abs=1e-5)
@@ -216,26 +215,31 @@ def test_a_re_ranker_is_fitted_once_and_again_when_items_change(place, monkeypat
     names = [item.name for item in index.items][:20]
 
     def truth(index):
-        """By the re-ranker alone, with all rows at hand."""
+        """By the re-ranker alone, with all rows at hand: the score of every item for each query."""
         fitted = RERANKERS.build(spec).fit(index.rows)
-        _, positions = fitted.search(index.rows[:20], len(index.items) - 1, np.arange(20))
-        found = [[place for place in row if within in (None, index.items[place].label)] for row in positions.tolist()]
-        return [[index.items[place].name for place in row[:4]] for row in found]
+        scores, positions = fitted.search(index.rows[:20], len(index.items) - 1, np.arange(20))
+        rows = [zip(own, others, strict=True) for own, others in zip(scores.tolist(), positions.tolist(), strict=True)]
+        return [{index.items[place].name: score for score, place in row if within in (None, index.items[place].label)} for row in rows]
 
-    def found(index):
-        return [[hit.name for hit in answer.hits] for answer in index.search(names, 4, rerank=spec, within=within)]
+    def agrees(index, expected):
+        """The best scores are found, each with an item that has it; of items that are as good as equal, any may come first."""
+        for answer, scores in zip(index.search(names, 4, rerank=spec, within=within), expected, strict=True):
+            found = [hit.score for hit in answer.hits]
+            assert found == pytest.approx(sorted(scores.values(), reverse=True)[:4], abs=1e-5)
+            assert found == pytest.approx([scores[hit.name] for hit in answer.hits], abs=1e-5)
 
-    assert found(index) == truth(index)
+    agrees(index, truth(index))
     kept = Index.open(place / "photos.index")
     assert list(kept.settings.rerank) == [spec]
     expected = truth(kept)
     with monkeypatch.context() as patch:
         patch.setattr(type(RERANKERS.build(spec)), "fit", None)
-        assert found(kept) == expected
+        agrees(kept, expected)
     (answer,) = kept.search("bee/3.png", 4, rerank=spec, threshold=0.0)
     assert [hit.similarity for hit in answer.hits] == pytest.approx(
         [float(kept.rows[kept.places[hit.name]] @ kept.rows[kept.places["bee/3.png"]]) for hit in answer.hits], abs=1e-6
     )
     assert kept.search("bee/3.png", 4, rerank=spec, threshold=1.01)[0].nothing_alike
     changed = kept.remove(["cat/2.png", "cat/5.png", "dog/7.png", "dog/8.png"])
-    assert found(changed) == truth(changed) != truth(kept)
+    agrees(changed, truth(changed))
+    assert [list(row) for row in truth(changed)] != [list(row) for row in truth(kept)]

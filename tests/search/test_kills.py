@@ -1,5 +1,7 @@
 """An index that is killed while it is written is the old one or the new one, and the same command comes to the end of one that was left
-alone. Real processes, real signals."""
+alone. Real processes, real signals.
+
+`OBDSD_KILLS` says how much of it is tried; with 20, as `make test-faults` says, every moment of every change."""
 
 import os
 import random
@@ -19,12 +21,13 @@ from tests.training.starting import run_command
 
 KILLS = int(os.environ.get("OBDSD_KILLS", "3"))
 PLACES = ("os:replace", "os:fsync", "pathlib:Path.unlink", "shutil:rmtree")  # every moment at which the folder changes
+EVERY = KILLS >= 20
 CHANGES = {
+    "refresh": "--refresh",
+    "rerank": "--rerank alpha-qe(neighbours=2)",
     "add": "--add folder:more",
     "remove": "--remove bee/0.png cat/1.png",
-    "refresh": "--refresh",
     "kind": "--kind ivf",
-    "rerank": "--rerank alpha-qe(neighbours=2)",
 }
 
 
@@ -49,13 +52,13 @@ def seen(folder):
     return [(item.name, item.digest) for item in index.items], found, kept, index.settings.kind
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", list(CHANGES)[: None if EVERY else 2])
 def test_killed_at_every_moment_it_is_the_old_or_the_new_one(before, tmp_path, change):
-    """At the n-th replacing, syncing or removing of a file, for every n that there is."""
+    """At the n-th replacing, syncing or removing of a file, for every n that there is, or for 1, 2, 4, …"""
     words = ["index", "photos.index", *CHANGES[change].split(), "--device", "cpu", "--workers", "0"]
     old, ends, codes, repeated = seen(before), [], [], []
     for place in PLACES:
-        for number in count(1):
+        for number in count(1) if EVERY else (2**power for power in count()):
             folder = tmp_path / f"{place}-{number}"
             shutil.copytree(before / "photos.index", folder / "photos.index")
             (folder / "more").symlink_to(before / "more")
@@ -96,7 +99,7 @@ def rows_kept(folder):
     return total
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, *[signal.SIGTERM] * EVERY])
 def test_stopped_while_it_embeds_it_goes_on_from_there(many, tiny, tmp_path, number):
     """Killed, interrupted and terminated again and again at random moments; nothing that was kept is embedded again."""
     words = ["index", str(tiny), f"folder:{many / 'photos'}", "--out", "photos.index", "--device", "cpu", "--batch-size", "4"]
@@ -116,9 +119,9 @@ sys.argv[1:] = {[*words, "--workers", "0"]!r}
 run_and_exit()
 """
     moments, kept = random.Random(number), 0
-    for _ in range(2):
+    for _ in range(max(1, KILLS // 3)):
         with python("-c", code) as process:
-            least = kept + moments.randint(1, 90)
+            least = kept + moments.randint(1, 200 // max(1, KILLS // 3))
             wait_until(lambda least=least: rows_kept(tmp_path) >= least, process)
             process.send_signal(number)
             _, said = process.communicate(timeout=PATIENCE)
@@ -144,8 +147,10 @@ run_and_exit()
 def test_a_full_disk_leaves_the_old_index(before, tmp_path):
     shutil.copytree(before / "photos.index", tmp_path / "photos.index")
     old = seen(tmp_path)
-    for size in (500, 1000, 3000):
-        code, said = run_command(["index", "photos.index", "--refresh", "--device", "cpu"], tmp_path, partial(full_disk, size))
+    for size in (500, 1000, 3000)[: KILLS - 2]:
+        code, said = run_command(
+            ["index", "photos.index", "--refresh", "--device", "cpu", "--workers", "0"], tmp_path, partial(full_disk, size)
+        )
         assert (code, "cannot be written (File too large); make room" in said, said.count("\n")) == (2, True, 1), said
         assert seen(tmp_path) == old
 

@@ -46,7 +46,7 @@ class Options(PassOptions):
         if asked and self.out is not None:
             raise InputError(f"out={self.out} is for a new index, --{asked[0]} changes one that is there; leave one of them out")
         if not asked and self.data and self.out is None:
-            raise InputError("out must be given: obdsd index MODEL DATA --out photos.index")
+            raise InputError("--out must be given: obdsd index MODEL DATA --out photos.index")
         if self.out is not None and len(self.data) != 1:
             raise InputError(f"DATA must be one collection, not {len(self.data)}: obdsd index MODEL DATA --out photos.index")
         if self.add and len(self.data) != 1:

@@ -52,7 +52,7 @@ def _keep(folder: Path, generation: int, rerank: str, arrays: Arrays) -> None:
 
 def _read(path: Path) -> Arrays:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
     except Exception as damage:  # a damaged file makes numpy raise a dozen kinds of error
         raise InputError(f"{path}: cannot be read; it is made anew") from damage

@@ -179,9 +179,11 @@ def read_consistently(path: Path, read: Callable[[Settings], Read]) -> Read:
         settings = read_settings(path)
         try:
             return read(settings)
-        except FileNotFoundError as missing:
+        except (FileNotFoundError, InputError) as fault:
             if read_settings(path).generation == settings.generation:
-                raise InputError(f"{missing}: no such file; {_REMEDY}") from missing
+                if isinstance(fault, FileNotFoundError):
+                    raise InputError(f"{fault}: no such file; {_REMEDY}") from fault
+                raise
     raise InputError(f"{path}: is changed again and again by another process; wait for it")
 
 

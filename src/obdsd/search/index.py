@@ -166,7 +166,10 @@ class Index:
     def embedder(self) -> Embedder:
         """The model that made the rows."""
         for name in ("model.json", "model.safetensors"):
-            checked(self.path, self.settings.files[name])
+            try:
+                checked(self.path, self.settings.files[name])
+            except FileNotFoundError as missing:
+                raise InputError(f"{missing}: no such file; restore it, or build the index anew") from missing
         from obdsd.models import Embedder
 
         return Embedder.load(self.path / MODEL)
@@ -189,10 +192,8 @@ class Index:
         if not len(found):
             known = sorted({own for own in labels if own is not None})
             near = difflib.get_close_matches(label, known, n=1, cutoff=0.5)
-            remedy = (
-                f"did you mean {near[0]!r}?" if near else f"labels are such as {known[0]!r}" if known else "it has no labels; leave it out"
-            )
-            raise InputError(f"within={label!r} is no label of the index; {remedy}")
+            there = f"labels are such as {known[0]!r}" if known else "its items have no labels; leave it out"
+            raise InputError(f"within={label!r} is no label of the index; {f'did you mean {near[0]!r}?' if near else there}")
         return found
 
     def search(

@@ -36,7 +36,7 @@ class Partial:
         kept: dict[str, Rows] = {}
         for file in sorted(self.folder.glob("*.npz")):
             try:
-                with np.load(file, allow_pickle=False) as arrays:
+                with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
                     digests, rows = arrays["digests"], arrays["rows"]
             except Exception:  # a damaged file makes numpy raise a dozen kinds of error
                 continue

@@ -1,0 +1,172 @@
+"""`obdsd index` and `obdsd search`: what they print, what they write, what they refuse."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from obdsd.search import Index
+
+HERE = ("--device", "cpu", "--workers", 0)
+
+
+@pytest.fixture
+def indexed(made, obdsd, tmp_path):
+    """`x.index` of the images of `list.csv`."""
+    assert obdsd("index", "tiny", "manifest:list.csv", "--out", tmp_path / "x.index", *HERE)[0] == 0
+    return tmp_path / "x.index"
+
+
+def test_an_index_is_built_changed_and_told_of(obdsd, made, tmp_path):
+    out, photos = tmp_path / "x.index", tmp_path / "photos"
+    for name in ("ant", "cat"):
+        (photos / name).mkdir(parents=True)
+        for i in range(4):
+            shutil.copy(made / f"{name}-{'train' if name == 'ant' else 'query'}-{i}.png", photos / name)
+    code, printed, _ = obdsd("index", "tiny", f"folder:{photos}", "--out", out, "--kind", "hnsw", *HERE)
+    assert code == 0
+    first, second, third = printed.splitlines()
+    assert re.fullmatch(rf"{out}: 8 items, vectors of length 8; 8 new, 0 changed, 0 gone; 8 embedded \([\d,]+/s\)", first)
+    assert second == "hnsw: finds 100.0 % of the 10 nearest items that an exact search finds"
+    assert third == f"search it with: obdsd search {out} PHOTO.jpg"
+    shutil.copy(made / "bee-train-0.png", photos / "ant" / "bee.png")
+    for words, line in (
+        (["--refresh"], "9 items, vectors of length 8; 1 new, 0 changed, 0 gone; 1 embedded (1"),
+        (["--refresh"], "9 items, vectors of length 8; 0 new, 0 changed, 0 gone; 0 embedded\n"),
+        (["--remove", "ant/bee.png", "cat/cat-query-0.png"], "7 items, vectors of length 8; 0 new, 0 changed, 2 gone; 0 embedded\n"),
+        (["--add", f"manifest:{made / 'list.csv'}"], "47 items, vectors of length 8; 40 new, 0 changed, 0 gone; 33 embedded"),
+        (["--kind", "flat"], "47 items, vectors of length 8; 0 new, 0 changed, 0 gone; 0 embedded\n"),
+        (["--rerank", "alpha-qe( neighbours=3)"], "47 items, vectors of length 8\nre-rankers: alpha-qe(neighbours=3)\n"),
+    ):
+        code, printed, told = obdsd("index", out, *words, *HERE)
+        assert (code, told) == (0, "")
+        assert line.rstrip("1") in printed
+    shutil.move(photos, tmp_path / "moved" / "photos")
+    assert (
+        "47 items, vectors of length 8; 0 new, 0 changed, 0 gone; 0 embedded"
+        in obdsd("index", out, "--refresh", f"folder:{tmp_path / 'moved' / 'photos'}", *HERE)[1]
+    )
+    assert Index.open(out).file(0).is_file()
+
+
+def test_what_is_found_is_a_table_json_or_a_page(obdsd, indexed, tmp_path):
+    words = ("search", indexed, "cat-query-1.png", "--k", 3, "--device", "cpu")
+    index = Index.open(indexed)
+    (answer,) = index.search("cat-query-1.png", 3)
+    code, printed, _ = obdsd(*words)
+    assert code == 0
+    assert printed.splitlines() == ["cat-query-1.png"] + [
+        f"   {rank}  {hit.similarity:6.3f}  {hit.label}  {hit.name}" for rank, hit in enumerate(answer.hits, start=1)
+    ]
+    code, printed, _ = obdsd(*words, "--json", "--rerank", "alpha-qe", "--within", "dog", "--out", tmp_path / "x.html")
+    record = json.loads(printed)
+    assert [record[name] for name in ("index", "k", "rerank", "threshold", "within")] == [str(indexed), 3, "alpha-qe", None, "dog"]
+    (found,) = record["answers"]
+    assert (found["query"], found["nothing_alike"]) == ("cat-query-1.png", False)
+    assert [hit["rank"] for hit in found["found"]] == [1, 2, 3]
+    assert {hit["label"] for hit in found["found"]} == {"dog"}
+    assert all(Path(hit["file"]).is_file() for hit in found["found"])
+    assert (tmp_path / "x.html").read_text().count("<img ") == 4
+    assert obdsd(*words, "--rerank", "alpha-qe")[1].count("  score ") == 3
+
+
+def test_nothing_alike_is_said_in_table_json_and_page(obdsd, indexed, tmp_path):
+    index = Index.open(indexed)
+    most = index.search("cat-query-1.png", 1)[0].hits[0].similarity
+    index.set_thresholds({0.01: {"similarity": 0.0}, 0.001: {"similarity": 1.5}})
+    words = ("search", indexed, "cat-query-1.png", "--device", "cpu")
+    assert obdsd(*words)[1].count("\n") == 6
+    for flags in (["--threshold", 1.5], ["--false-match-rate", 0.001]):
+        code, printed, _ = obdsd(*words, *flags, "--out", tmp_path / "x.html")
+        line = f"nothing alike: the nearest item has {most:.3f}, less than 1.500"
+        assert (code, printed) == (0, f"cat-query-1.png\n      {line}\npage: {tmp_path / 'x.html'}\n")
+        assert f"Nothing alike: the nearest item has a similarity of {most:.3f}." in (tmp_path / "x.html").read_text()
+        assert json.loads(obdsd(*words, *flags, "--json")[1])["answers"] == [
+            {"query": "cat-query-1.png", "nothing_alike": True, "most_alike": pytest.approx(most, abs=1e-5), "found": []}
+        ]
+
+
+def test_names_are_text_on_the_page_and_moved_photos_leave_it_whole(obdsd, tmp_path):
+    photos = tmp_path / "photos"
+    evil = '<img src=x onerror="alert(1)">&'
+    for i in range(3):
+        (photos / evil).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (9, 7), (50 * i, 9, 9)).save(photos / evil / f"{i}\x1b[2J'.png")
+    assert obdsd("index", "tiny", f"folder:{photos}", "--out", tmp_path / "x.index", *HERE)[0] == 0
+    name = f"{evil}/0\x1b[2J'.png"
+    words = ("search", tmp_path / "x.index", name, "--out", tmp_path / "x.html", "--device", "cpu")
+    code, printed, told = obdsd(*words)
+    assert (code, told) == (0, "")
+    assert "\x1b" not in printed
+    page = (tmp_path / "x.html").read_text()
+    assert "<img src=x" not in page
+    assert page.count('<img src="data:image/webp;base64,') == 3
+    assert not re.search(r"(src|href)=\"(?!data:)", page)
+    photos.rename(tmp_path / "moved")
+    code, _, told = obdsd(*words)
+    assert code == 0
+    assert told.startswith("obdsd: 3 pictures could not be read, the first is <img")
+    assert f"if the photos moved: obdsd index {tmp_path / 'x.index'} --refresh DATA" in told
+    assert (tmp_path / "x.html").read_text().count("no picture") == 3
+
+
+def test_rows_of_embed_search_the_index_of_its_model(obdsd, indexed, tmp_path):
+    assert obdsd("embed", "tiny", "manifest:list.csv", "--out", tmp_path / "rows.parquet", *HERE)[0] == 0
+    name = pyarrow.parquet.read_table(tmp_path / "rows.parquet")["names"].to_pylist()[5]
+    record = json.loads(obdsd("search", indexed, f"{tmp_path}/rows.parquet:{name}", "--k", 1, "--json")[1])
+    assert record["answers"][0]["found"][0] == {
+        "rank": 1,
+        "name": name,
+        "label": name.split("-")[0],
+        "similarity": 1.0,
+        "score": 1.0,
+        "file": str(Index.open(indexed).file(5)),
+    }
+
+
+REFUSED = [
+    (["index", "tiny", "manifest:list.csv"], "--out must be given: obdsd index MODEL DATA --out photos.index"),
+    (["index", "tiny"], "say what to do: DATA and --out for a new index; --add, --remove, --refresh or --rerank to change one"),
+    (["index", "tiny", "--out", "y.index"], "DATA must be one collection, not 0: obdsd index MODEL DATA --out photos.index"),
+    (["index", "tiny", "a", "b", "--out", "y.index"], "DATA must be one collection, not 2"),
+    (["index", "x.index", "--add", "--refresh"], "--add and --refresh are given; do one after the other"),
+    (["index", "x.index", "--refresh", "--out", "y.index"], "--out y.index is for a new index, --refresh changes one that is there"),
+    (["index", "x.index", "--add"], "--add takes one collection, not 0: obdsd index photos.index --add DATA"),
+    (["index", "x.index", "--remove"], "--remove needs the names of items: obdsd index photos.index --remove NAME …"),
+    (["index", "x.index", "--refresh", "a", "b"], "--refresh takes at most one collection, the one that moved"),
+    (["index", "x.index", "--refresh"], "x.index: no such folder; give an index"),
+    (["index", "tiny", "--refresh"], "tiny: is a folder without index.json; give an index"),
+    (["index", "x.index", "--refresh", "--size", "64"], "--size 64 is for a new index, this one has its model; leave it out"),
+    (["index", "tiny", "manifest:list.csv", "--out", "list.csv"], "list.csv: cannot be written ("),
+    (["index", "tiny", "manifest:list.csv", "--out", "tiny"], "tiny: is a folder with other files; choose a place where nothing is"),
+    (["index", "tiny", "manifest:list.csv", "--out", "y.index", "--kind", "hsnw"], "--kind hsnw must be one of flat, hnsw, ivf; did you"),
+    (["index", "tiny", "manifest:list.csv", "--out", "y.index", "--rerank", "difusion"], "--rerank difusion is not known; did you mean"),
+    (["index", "tiny", "list.csv", "--out", "y.index"], "DATA 'list.csv' must be NAME:PATH, glyphs, or an embeddings file"),
+    (["index", "tyni", "manifest:list.csv", "--out", "y.index"], "MODEL 'tyni' does not exist"),
+    (["index", "manifest:list.csv", "tiny", "--out", "y.index"], "DATA 'tiny' is a model; the model comes first"),
+    (["search", "x.index"], "QUERIES must be given: obdsd search INDEX QUERIES [QUERIES …] [options]"),
+    (["search", "x.index", "ant-train-0.png"], "x.index: no such folder; give an index"),
+    (["search", "x.index", "a.png", "--k", "0"], "--k 0 must be 1 or more"),
+    (["search", "x.index", "a.png", "--out", "x.htm"], "--out 'x.htm' must end in .html; rename it"),
+    (["search", "x.index", "a.png", "--threshold", "1", "--false-match-rate", "0.1"], "--threshold 1 and --false-match-rate 0.1 are given"),
+    (["search", "x.index", "a.png", "--kk", "3"], "--kk is no option of obdsd search; did you mean --k?"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "line"), REFUSED, ids=[line[:40] for _, line in REFUSED])
+def test_mistakes_are_named_before_any_work(refused, made, words, line):
+    before = sorted(made.rglob("*"))
+    assert refused(*words).startswith(line)
+    assert sorted(made.rglob("*")) == before
+
+
+def test_the_length_of_vectors_is_that_of_the_model(refused, tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.ones((3, 9), dtype=np.float32))
+    line = refused("index", "head", tmp_path / "x.npz", "--out", tmp_path / "x.index")
+    assert line.startswith(f"{tmp_path / 'x.npz'}: vectors have length 9, but MODEL head takes 6; ")
+    assert not (tmp_path / "x.index").exists()
