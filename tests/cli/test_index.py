@@ -31,12 +31,12 @@ def test_an_index_is_built_changed_and_told_of(obdsd, made, tmp_path):
     code, printed, _ = obdsd("index", "tiny", f"folder:{photos}", "--out", out, "--kind", "hnsw", *HERE)
     assert code == 0
     first, second, third = printed.splitlines()
-    assert re.fullmatch(rf"{out}: 8 items, vectors of length 8; 8 new, 0 changed, 0 gone; 8 embedded \([\d,]+/s\)", first)
+    assert re.fullmatch(rf"{out}: 8 items, vectors of length 8; 8 new, 0 changed, 0 gone; 8 embedded in \d+ s", first)
     assert second == "hnsw: finds 100.0 % of the 10 nearest items that an exact search finds"
     assert third == f"search it with: obdsd search {out} PHOTO.jpg"
     shutil.copy(made / "bee-train-0.png", photos / "ant" / "bee.png")
     for words, line in (
-        (["--refresh"], "9 items, vectors of length 8; 1 new, 0 changed, 0 gone; 1 embedded (1"),
+        (["--refresh"], "9 items, vectors of length 8; 1 new, 0 changed, 0 gone; 1 embedded in "),
         (["--refresh"], "9 items, vectors of length 8; 0 new, 0 changed, 0 gone; 0 embedded\n"),
         (["--remove", "ant/bee.png", "cat/cat-query-0.png"], "7 items, vectors of length 8; 0 new, 0 changed, 2 gone; 0 embedded\n"),
         (["--add", f"manifest:{made / 'list.csv'}"], "47 items, vectors of length 8; 40 new, 0 changed, 0 gone; 33 embedded"),
@@ -45,7 +45,7 @@ def test_an_index_is_built_changed_and_told_of(obdsd, made, tmp_path):
     ):
         code, printed, told = obdsd("index", out, *words, *HERE)
         assert (code, told) == (0, "")
-        assert line.rstrip("1") in printed
+        assert line in printed
     shutil.move(photos, tmp_path / "moved" / "photos")
     assert (
         "47 items, vectors of length 8; 0 new, 0 changed, 0 gone; 0 embedded"

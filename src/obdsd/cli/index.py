@@ -126,11 +126,13 @@ def _opening(options: Options) -> dict[str, Any]:
 
 
 def _tell(index: Index, seconds: float) -> None:
+    from obdsd.terminal import span
+
     settings, change = index.settings, index.change
     line = f"{index.path}: {settings.items:,} items, vectors of length {settings.dim:,}"
     if change is not None:
         line += f"; {change.new:,} new, {change.changed:,} changed, {change.gone:,} gone; {change.embedded:,} embedded"
-        line += f" ({change.embedded / seconds:,.0f}/s)" if change.embedded else ""
+        line += f" in {span(seconds)}" if change.embedded else ""
     print(line)
     if settings.kind != "flat":
         print(f"{settings.kind}: finds {100 * settings.recall:.1f} % of the 10 nearest items that an exact search finds")

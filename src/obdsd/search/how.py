@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 Progress = Callable[[str, int, int], None]
+FEW = 32  # images that are embedded sooner than a model is made faster for them, and processes are started
 
 
 def silent(stage: str, done: int, total: int) -> None:

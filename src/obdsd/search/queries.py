@@ -21,13 +21,12 @@ from obdsd.data.folders import scan
 from obdsd.data.items import Rows as RowItems
 from obdsd.data.items import read_image
 from obdsd.errors import InputError
-from obdsd.search.how import Pass
+from obdsd.search.how import FEW, Pass
 
 if TYPE_CHECKING:
     from obdsd.models import Embedder
 
 Rows = NDArray[np.float32]
-FEW = 32  # images that are embedded sooner than a model is made faster for them
 
 
 class Query(NamedTuple):

@@ -25,7 +25,7 @@ from obdsd.models.devices import choose_device
 from obdsd.models.inference import for_inference
 from obdsd.models.weights import state_digest
 from obdsd.search.folder import MODEL, Arrays, Settings, Source, Stored, remove_old, store, store_arrays, stored, write_settings
-from obdsd.search.how import Pass, Progress
+from obdsd.search.how import FEW, Pass, Progress
 from obdsd.search.partial import Partial
 from obdsd.search.table import Item, stamped, write_items
 from obdsd.search.vectors import made, tuned, write_vectors
@@ -115,7 +115,8 @@ def embed_new(
         new = new if model.preprocessing is None else at_a_test(new, model.preprocessing)
         digests, done = [items[index].digest for index in wanted], 0
         how.progress("embedding", 0, len(wanted))
-        fast, workers = for_inference(model.to(device)), loader_workers(how.workers, part)
+        few = len(wanted) < FEW
+        fast, workers = model.to(device) if few else for_inference(model.to(device)), 0 if few else loader_workers(how.workers, part)
         try:
             for found in embedded(fast, new, batch_size=how.batch_size, workers=workers, device=device):
                 own = digests[done : done + len(found)]
