@@ -14,7 +14,7 @@ from typing import Any
 from obdsd import cli
 from obdsd.errors import InputError
 from obdsd.models import Embedder
-from study import records, search, suspects, tables, testing, trials, variants, walk
+from study import calibration, records, search, suspects, tables, testing, trials, variants, walk
 from study.plan import CUB, LETTERS, REGIMES, ROWS
 
 
@@ -39,6 +39,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "times": testing.times,
     "walk": walk.write_shares,
     "suspects": suspects.run_suspects,
+    "calibration": calibration.run_calibration,
     "trials": trials.run_trials,
     "variants": variants.run_variants,
     "beginnings": variants.run_beginnings,
