@@ -445,7 +445,7 @@ BREAKS = [
      "search/test_calibration.py::test_labels_of_the_collection_are_compared_as_text", "a copy in the index is a false match"),
     ("search/calibration.py", "np.nextafter(np.float32(np.partition(best.other, place)[place]), np.float32(2))", "np.partition(best.other, place)[place]",
      "search/test_calibration.py::test_rates_and_thresholds_are_those_of_brute_force", "one false match too many"),
-    ("report/templates/suspects.html", "{{ one.better }}", "{{ one.better|safe }}",
+    ("report/templates/suspects.html", "{{ pair.cards[0].label }}", "{{ pair.cards[0].label|safe }}",
      "cli/test_suspects.py::test_the_page_shows_the_pictures_and_runs_nothing", "a class name is HTML"),
 ]
 # fmt: on
