@@ -21,7 +21,7 @@ RATES = (0.1, 0.01, 0.001)
 
 
 def run_calibration() -> None:
-    """Measure thresholds on test classes, with the training classes in the collection; after the step suspects, which makes the features."""
+    """Measure thresholds on test classes, with the training classes in the collection; the step suspects makes the features."""
     found: dict[str, Any] = {}
     for data, file in (("CUB-200-2011, 224 px", CUB), ("letters", LETTERS)):
         collection = open_data(str(SCRATCH / file))
