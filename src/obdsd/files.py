@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import fcntl
+import io
 import json
 import os
+import re
 import reprlib
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -91,6 +94,18 @@ def write_json(path: Path, content: Any) -> None:
         file.write(
             f"{text}\n".encode(errors="backslashreplace")
         )  # names of files may hold bytes that are no text: \udcff, as JSON writes it
+
+
+def csv_table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as CSV, none of which is a formula to a spreadsheet."""
+    text = io.StringIO()
+    csv.writer(text).writerows([_inert(cell) for cell in row] for row in rows)
+    return text.getvalue()
+
+
+def _inert(cell: str) -> str:
+    """What a spreadsheet would take for a formula is put behind an apostrophe; signed numbers and intervals are none."""
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) and not re.fullmatch(r"[-+\d.%to ]*", cell) else cell
 
 
 def append_line(path: Path, content: dict[str, Any], remedy: str) -> None:

@@ -17,8 +17,8 @@ from obdsd.errors import InputError
 from obdsd.experiments import compare
 from obdsd.experiments.comparison import Comparison, Line, measure_times, read_comparison
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
-from obdsd.experiments.tables import aligned, caption, csv_table, header, rows_of, sentences, write_tables
-from obdsd.files import read_lines
+from obdsd.experiments.tables import aligned, caption, header, rows_of, sentences, write_tables
+from obdsd.files import csv_table, read_lines
 from obdsd.presets import preset
 from obdsd.training import train
 from tests.made_up import write_rows

@@ -182,7 +182,7 @@ def _split_of(model: str, embedder: Embedder, options: PassOptions) -> dict[str,
     return split
 
 
-def embed_part(embedder: Embedder, part: Part, collection: Collection, options: ModelOptions) -> NDArray[np.float32]:
+def embed_part(embedder: Embedder, part: Part, collection: Collection, options: PassOptions) -> NDArray[np.float32]:
     """The rows of a part's items, in their order, prepared as the model expects them. All images that cannot be read are named at once."""
     from obdsd.data.collection import loader_workers
     from obdsd.data.decoded import at_a_test

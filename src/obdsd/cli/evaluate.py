@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from obdsd.catalogue import RERANKERS
-from obdsd.cli.embed import MODEL, ModelOptions, check_suffix, embed_part, open_both, tell_left_out, tell_seen
+from obdsd.cli.embed import MODEL, ModelOptions, PassOptions, check_suffix, embed_part, open_both, tell_left_out, tell_seen
 from obdsd.errors import InputError
 from obdsd.files import check_place, write_json
 from obdsd.options import LARGEST, OPENING, as_dict, opening, option
@@ -74,7 +74,7 @@ def run(options: Options) -> None:
         check_place(out)
     source = options.data or options.model
     if options.data is None:
-        embedder, collection, rows_of = None, _opened_alone(options), Part.matrix
+        embedder, collection, rows_of = None, opened_alone(options.model, options), Part.matrix
     else:
         embedder, collection = open_both(options.model, options.data, options)
         rows_of = partial(embed_part, embedder, collection=collection, options=options)
@@ -135,18 +135,19 @@ def _held_out(options: Options, source: str, collection: Collection, seed: int) 
     return check_scorable(source, parts, "val")
 
 
-def _opened_alone(options: Options) -> Collection:
-    """An embeddings file as it is: without a split all its rows are scored."""
+def opened_alone(given: str, options: PassOptions) -> Collection:
+    """An embeddings file as it is: without a split all its rows are in one part."""
     from obdsd.data import open_data
     from obdsd.data.embeddings import SUFFIXES
 
-    path = Path(options.model.removeprefix("embeddings:")).expanduser()
+    path = Path(given.removeprefix("embeddings:")).expanduser()
     if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"data must be given with model={options.model!r}; only an embeddings file ({', '.join(SUFFIXES)}) stands alone")
-    for each in fields(ModelOptions):
-        if each.name not in OPENING and getattr(options, each.name) != each.default:
-            given = f"{each.name}={getattr(options, each.name)}"
-            raise InputError(f"{given} is for a model and its data; leave it out for an embeddings file alone")
+        raise InputError(f"data must be given with model={given!r}; only an embeddings file ({', '.join(SUFFIXES)}) stands alone")
+    own = {each.name for each in fields(ModelOptions)} - {*OPENING}
+    for each in fields(options):
+        if each.name in own and getattr(options, each.name) != each.default:
+            value = f"{each.name}={getattr(options, each.name)}"
+            raise InputError(f"{value} is for a model and its data; leave it out for an embeddings file alone")
     collection = open_data(f"embeddings:{path}", test_fraction=1, **opening(options))
     tell_left_out(collection)
     return collection

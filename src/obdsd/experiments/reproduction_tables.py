@@ -17,7 +17,8 @@ from obdsd.experiments.published import published
 from obdsd.experiments.recipes import Row
 from obdsd.experiments.reproduction import TIMES, Reproduction, find, records, settled_before, time_key, with_seed
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
-from obdsd.experiments.tables import csv_table, ends, markdown_table, signed, write_texts
+from obdsd.experiments.tables import ends, markdown_table, signed, write_texts
+from obdsd.files import csv_table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ from obdsd.data import short_name
 from obdsd.evaluation.metrics import Metric, metric
 from obdsd.experiments.comparison import FORMAT, Comparison, Line, compared_metrics
 from obdsd.experiments.statistics import Interval
-from obdsd.files import read_mapping, replacing, write_json
+from obdsd.files import csv_table, read_mapping, replacing, write_json
 from obdsd.training.verifying import Check
 
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
@@ -126,17 +123,6 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     first, *others = rows
     ruled = [first, ["---", *["---:"] * (len(first) - 1)], *others]
     return "\n".join("| " + " | ".join(row) + " |" for row in ruled)
-
-
-def csv_table(rows: Sequence[Sequence[str]]) -> str:
-    text = io.StringIO()
-    csv.writer(text).writerows([_inert(cell) for cell in row] for row in rows)
-    return text.getvalue()
-
-
-def _inert(cell: str) -> str:
-    """What a spreadsheet would take for a formula is put behind an apostrophe; signed numbers and intervals are none."""
-    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) and not re.fullmatch(r"[-+\d.%to ]*", cell) else cell
 
 
 def units() -> str:

@@ -154,20 +154,21 @@ def thumbnail(image: Image.Image, side: int = SIDE) -> bytes:
     return file.getvalue()
 
 
-def pictures_of(part: Part, advance: Advance) -> list[bytes | None]:
+def pictures_of(part: Part, advance: Advance, side: int = SIDE) -> list[bytes | None]:
     """Of each item; None where items are no images."""
     if part.is_rows:
         advance(len(part))
         return [None] * len(part)
     found: list[bytes | None] = []
-    with closing(Loader(part.replace(transform=thumbnail), batch_size=BATCH, num_workers=loader_workers(None, part))) as loader:
+    seen = part.replace(transform=partial(thumbnail, side=side))
+    with closing(Loader(seen, batch_size=BATCH, num_workers=loader_workers(None, part))) as loader:
         for small, *_ in loader:
             found += [picture or None for picture in small]
             advance(len(small))
     return found
 
 
-def pictures_by_name(photos: Photos, names: Sequence[str], advance: Advance) -> list[bytes | None]:
+def pictures_by_name(photos: Photos, names: Sequence[str], advance: Advance, side: int = SIDE) -> list[bytes | None]:
     """Pictures of items that are rows, from a collection of the images that the rows were made of: by their names. An image that cannot be
     read any more gives none."""
     source, collection = photos.source, open_data(photos.source, root=photos.root, allow_incomplete=True)
@@ -178,7 +179,7 @@ def pictures_by_name(photos: Photos, names: Sequence[str], advance: Advance) -> 
     for part in collection.parts.values():
         chosen = {index: name for index in range(len(part)) if (name := part.name(index)) in wanted}
         if chosen:
-            found |= dict(zip(chosen.values(), pictures_of(Lent(**vars(part.take(np.array(list(chosen))))), advance), strict=True))
+            found |= dict(zip(chosen.values(), pictures_of(Lent(**vars(part.take(np.array(list(chosen))))), advance, side), strict=True))
     if not found:
         raise InputError(f"pictures={source}: has no item of the name {names[0]!r}; give the images that were embedded")
     return [found.get(name) for name in names]

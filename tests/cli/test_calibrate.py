@@ -1,0 +1,146 @@
+"""`obdsd calibrate`: the threshold that it keeps in an index, and when `obdsd search` then finds nothing."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from obdsd import cli
+from obdsd.evaluation import Points
+from obdsd.models import Embedder
+from obdsd.search import Index, Pass
+from obdsd.search.calibration import calibrate
+from tests.refusing import mistakes
+
+
+def rows_of(classes, each, seed, dim=6):
+    rng = np.random.default_rng(7)  # the same classes each time
+    centres = rng.standard_normal((40, dim))
+    numbers = np.repeat(classes, each)
+    rows = centres[numbers] + 0.4 * np.random.default_rng(seed).standard_normal((len(numbers), dim))
+    return rows.astype(np.float32), np.array([f"class {number}" for number in numbers])
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """Rows of 40 classes: 20 in an index, with labels and without; 15 others, held out; and what cannot be measured on."""
+    folder = tmp_path_factory.mktemp("calibrate")
+    Embedder("features", features=6, dim=5, seed=0).save(folder / "head")
+    files = {"known.npz": (range(20), 10), "held.npz": (range(25, 40), 8), "alone.npz": (range(25, 40), 1), "one.npz": ([30], 20)}
+    for seed, (name, (classes, each)) in enumerate(files.items()):
+        rows, labels = rows_of([*classes], each, seed)
+        np.savez(folder / name, embeddings=rows, labels=labels, split=["test"] * len(rows))
+    rows, labels = rows_of([*range(25, 40)], 8, seed=1)
+    np.savez(folder / "bare.npz", embeddings=rows)
+    np.savez(folder / "renamed.npz", embeddings=rows, labels=[f"other {label}" for label in labels], split=["test"] * len(rows))
+    np.savez(folder / "longer.npz", embeddings=np.tile(rows, 2), labels=labels, split=["test"] * len(rows))
+    how = Pass(workers=0, device="cpu")
+    for data in ("known", "bare", "held"):
+        Index.build(str(folder / "head"), str(folder / f"{data}.npz"), folder / f"{data}.index", how=how)
+    return folder
+
+
+@pytest.fixture
+def run(here, monkeypatch, capsys):
+    monkeypatch.chdir(here)
+
+    def run(*words):
+        code = cli.main([*words])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def embedded(here, name):
+    with np.load(here / name) as file:
+        model = Embedder.load(here / "head")
+        import torch
+
+        with torch.inference_mode():
+            return model(torch.from_numpy(file["embeddings"])).numpy(), file["labels"] if "labels" in file.files else None
+
+
+def test_the_threshold_is_that_of_the_rows_and_is_kept(here, run):
+    code, printed, told = run("calibrate", "known.index", "held.npz", "--rates", "0.01,0.1", "--device", "cpu")
+    assert code == 0
+    rows, labels = embedded(here, "held.npz")
+    expected = calibrate(rows, labels, [0.1, 0.01], collection=Points(*embedded(here, "known.npz")))
+    kept = json.loads((here / "known.index" / "index.json").read_text())["thresholds"]
+    assert [*kept] == ["0.1", "0.01"]
+    for each in expected.thresholds:
+        entry = kept[f"{each.rate:g}"]
+        assert entry["similarity"] == pytest.approx(each.similarity, abs=1e-5)
+        assert entry["misses"] == pytest.approx(each.misses, abs=0.02)
+        assert (entry["queries"], entry["classes"], entry["searched"], entry["data"]) == (120, 15, 319, "held.npz")
+    first, header, *lines = printed.splitlines()
+    assert first == "held.npz: 120 items of 15 classes, each searches 319 others"
+    assert header.split()[:2] == ["false-match", "rate"]
+    assert re.fullmatch(r"10 % +0\.\d{3}  0\.\d{3} to 0\.\d{3} +\d+\.\d %  \d+\.\d to \d+\.\d", lines[0])
+    assert lines[2].startswith("single pairs, FMR 10 %: similarity ")
+    hint = r"most items miss their class: at 0\.\d{3} half of the items find their class, with a false-match rate of \d+ %; ask for"
+    assert (kept["0.1"]["misses"] > 0.5) == bool(re.match(hint, lines[-2]))
+    similarity = kept["0.1"]["similarity"]
+    assert lines[-1].startswith(f'kept: obdsd search known.index answers "nothing alike" below {similarity:.3f}; --false-match-rate 0.01')
+    assert told == ""
+    assert Index.open(here / "known.index").threshold() == similarity
+    assert Index.open(here / "known.index").threshold(0.01) == kept["0.01"]["similarity"]
+
+
+def test_search_then_finds_nothing_for_as_many_strangers_as_the_rate_says(here, run):
+    assert run("calibrate", "known.index", "held.npz", "--rates", "0.1", "--device", "cpu")[0] == 0
+    answers = Index.open(here / "known.index").search(np.load(here / "held.npz")["embeddings"], 1)
+    assert np.mean([not answer.nothing_alike for answer in answers]) <= 0.1  # their classes are not in the index
+    code, printed, _ = run("search", "known.index", "held.npz", "--k", "1", "--device", "cpu")
+    assert code == 0
+    assert printed.count("nothing alike: the nearest item has") >= 108
+
+
+def test_the_usual_rates_are_those_that_the_items_can_show(run):
+    code, printed, told = run("calibrate", "known.index", "held.npz", "--device", "cpu")
+    assert code == 0
+    assert told == "obdsd: held.npz: a false-match rate of 0.001 needs 1,000 items or more, there are 120; it is left out\n"
+    assert [line.split()[0] for line in printed.splitlines()[2:3]] == ["1"]
+
+
+def test_items_without_a_label_are_not_searched(run):
+    code, printed, told = run("calibrate", "bare.index", "held.npz", "--rates", "0.1", "--device", "cpu")
+    assert code == 0
+    assert "each searches 119 others" in printed
+    assert told.startswith("obdsd: bare.index: 120 of 120 items of the index have no label and are not searched; false matches are more")
+
+
+def test_the_same_items_in_the_index_are_no_matches(here, run):
+    """The usual case: the index holds the very photos that calibrate it."""
+    code, _, _ = run("calibrate", "held.index", "held.npz", "--rates", "0.1", "--device", "cpu")
+    assert code == 0
+    alone = calibrate(*embedded(here, "held.npz"), [0.1]).thresholds[0]
+    assert Index.open(here / "held.index").threshold() == pytest.approx(alone.similarity, abs=1e-5)
+
+
+def test_items_that_trained_the_model_are_refused_and_nothing_is_kept(trained, rows, tmp_path, capsys):
+    index = Index.build(str(trained.folder), rows, tmp_path / "rows.index", how=Pass(workers=0, device="cpu"))
+    with np.load(rows) as file:
+        np.savez(tmp_path / "all.npz", embeddings=file["embeddings"], labels=file["labels"], split=["test"] * len(file["labels"]))
+    assert cli.main(["calibrate", str(index.path), str(tmp_path / "all.npz"), "--rates", "0.1", "--device", "cpu"]) == 2
+    assert re.search(r"was trained on \d+ of the 120 items of test, such as", capsys.readouterr().err)
+    assert Index.open(index.path).threshold() is None
+    assert cli.main(["calibrate", str(index.path), rows, "--rates", "0.1", "--device", "cpu"]) == 0  # its own test classes
+
+
+test_mistakes_are_one_line = mistakes(
+    "calibrate",
+    [
+        (["known.index", "one.npz"], "one.npz: test: there is one class only ('class 30'); retrieval needs 2 or more to tell apart"),
+        (["known.index", "alone.npz"], "alone.npz: test: no query has another item of its class to find; give classes of 2 items or more"),
+        (["known.index", "bare.npz"], "bare.npz: scoring needs labels, but it "),
+        (["known.index", "held.npz", "--rates", "0.001"], "--rates 0.001 cannot be measured on 120 items; give 1,000 or more, or ask"),
+        (["known.index", "held.npz", "--rates", "2"], "--rates 2 must lie between 0 and 1; try 0.01"),
+        (["held.index", "renamed.npz", "--rates", "0.1"], "labels: 120 of 120 items are there again under another label, so no"),
+        (["known.index", "held.npz", "--part", "val"], "held.npz: --part val is not there; it has test"),
+        (["known.index", "longer.npz"], "longer.npz: vectors have length 12, but "),
+        (["known.index", "none.npz"], "none.npz: no such file"),
+        (["head", "held.npz"], "head: is a folder without index.json; give an index that obdsd index MODEL DATA --out head made"),
+        (["known.index"], "DATA must be given: obdsd calibrate INDEX DATA [options]"),
+    ],
+)  # fmt: skip
