@@ -110,8 +110,8 @@ def _lines(options: Options, found: Calibration) -> list[str]:
             lines.append(f"single pairs, FMR {rate}: similarity {each.pair_similarity:.3f}, FNMR {misses}")
     first, *stricter = found.thresholds
     if first.misses > 0.5:
-        similarity, rate = found.half
-        half = f"at {similarity:.3f} half of the items find their class, with a false-match rate of {100 * rate:.0f} %"
+        similarity, false_matches = found.half
+        half = f"at {similarity:.3f} half of the items find their class, with a false-match rate of {100 * false_matches:.0f} %"
         lines.append(f"most items miss their class: {half}; ask for a larger rate (--rates), or train a better model")
     other = "".join(f"; --false-match-rate {each.rate:g} takes {each.similarity:.3f}" for each in stricter)
     return [*lines, f'kept: obdsd search {options.index} answers "nothing alike" below {first.similarity:.3f}{other}']
