@@ -14,7 +14,7 @@ from typing import Any
 from obdsd import cli
 from obdsd.errors import InputError
 from obdsd.models import Embedder
-from study import calibration, records, reranking, search, suspects, tables, testing, trials, variants, walk
+from study import calibration, records, reranking, search, suspects, tables, teachers, testing, trials, variants, walk
 from study.plan import CUB, CUB_224, LETTERS, REGIMES, ROWS
 
 
@@ -43,6 +43,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "other-ways": reranking.write_other_ways,
     "suspects": suspects.run_suspects,
     "calibration": calibration.run_calibration,
+    "teachers": teachers.run_teachers,
     "trials": trials.run_trials,
     "variants": variants.run_variants,
     "beginnings": variants.run_beginnings,

@@ -13,7 +13,7 @@ from obdsd.experiments.reproduction import Reproduction
 from obdsd.experiments.reproduction_tables import markdown
 from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
-from study import calibration, contrasts, held_out, reading, suspects
+from study import calibration, contrasts, held_out, reading, suspects, teachers
 from study.plan import REGIMES, name_of, tried
 from study.records import RESULTS, ROOT, records
 from study.trials import TRIALS, name_of_trial
@@ -162,7 +162,7 @@ def comparison_table(name: str) -> str:
 
 TABLES: dict[str, Callable[[str], reading.Rows | str]] = {
     name.removesuffix("_table"): table
-    for module in (calibration, contrasts, held_out, suspects, sys.modules[__name__])
+    for module in (calibration, contrasts, held_out, suspects, teachers, sys.modules[__name__])
     for name, table in vars(module).items()
     if name.endswith("_table")
 }
