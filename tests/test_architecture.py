@@ -17,6 +17,7 @@ SOURCE = Path(obdsd.__file__).parent
 LIGHT = {
     "errors": set(),
     "seeds": set(),
+    "counting": set(),
     "stopping": {"errors"},
     "preprocessing": {"errors"},
     "provenance": {"errors"},

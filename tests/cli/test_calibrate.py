@@ -140,7 +140,7 @@ test_mistakes_are_one_line = mistakes(
         (["known.index", "held.npz", "--part", "val"], "held.npz: --part val is not there; it has test"),
         (["known.index", "longer.npz"], "longer.npz: vectors have length 12, but "),
         (["known.index", "none.npz"], "none.npz: no such file"),
-        (["head", "held.npz"], "head: is a folder without index.json; give an index that obdsd index MODEL DATA --out head made"),
+        (["head", "held.npz"], "head: is a folder without index.json; give an index, as obdsd index MODEL DATA --out photos.index writes"),
         (["known.index"], "DATA must be given: obdsd calibrate INDEX DATA [options]"),
     ],
 )  # fmt: skip

@@ -118,7 +118,7 @@ def test_what_has_no_labels_is_embedded(obdsd, refused, tmp_path):
     for model, data in (("tiny", f"folder:{tmp_path}"), ("tiny", f"manifest:{tmp_path / 'list.csv'}"), ("head", tmp_path / "rows.npz")):
         assert obdsd("embed", model, data, "--out", tmp_path / "z.npz", "--workers", 0)[0] == 0
         columns = read(tmp_path / "z.npz")
-        assert sorted({*columns} - {"obdsd_photos"}) == ["embeddings", "names"]
+        assert sorted({*columns} - {"obdsd_photos", "obdsd_made_by"}) == ["embeddings", "names"]
         assert list(columns["names"]) == ["0.png", "1.png", "2.png"]
         assert "scoring needs labels, but it has no " in refused("evaluate", model, data)
         assert "scoring needs labels, but it has no column label" in refused("evaluate", tmp_path / "z.npz")

@@ -13,27 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obdsd.catalogue import remember_caller
+from obdsd.counting import Progress
 from obdsd.errors import InputError
 from obdsd.evaluation import clustering, retrieval
 from obdsd.evaluation.geometry import Density, density, spectral_decay
 from obdsd.evaluation.retrieval import Ranking
 from obdsd.parts import suggestion
-
-Progress = Callable[[str, int, int], None]
-"""Told the stage, how much of it is done, and of how much: 1 where it cannot be counted."""
-
-
-def counted(progress: Progress, stage: str, total: int) -> Callable[[int], None]:
-    """A function to be told how many of a stage were done since it was last told."""
-    done = 0
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        progress(stage, done, total)
-
-    advance(0)
-    return advance
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

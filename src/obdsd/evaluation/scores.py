@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obdsd.counting import Progress
 from obdsd.errors import InputError
 from obdsd.evaluation import retrieval
-from obdsd.evaluation.metrics import METRICS, Metric, Progress, Space, recall_at
+from obdsd.evaluation.metrics import METRICS, Metric, Space, recall_at
 from obdsd.evaluation.points import Points, checked
 
 

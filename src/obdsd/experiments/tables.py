@@ -158,11 +158,13 @@ def sentences(comparison: Comparison) -> list[str]:
 
 def _reranked(line: Line) -> list[str]:
     """A sentence for each re-ranker that a row was scored with."""
+    if not line.reranked:
+        return []
     by_cosine = {name: f"(by cosine {100 * line.means[name].mean:.1f} %)" for name in ("recall@1", "map@r")}
     return [
         f"{line.name}, re-ranked by {name} (transductive): Recall@1 {100 * means['recall@1']:.1f} % {by_cosine['recall@1']}, "
         f"MAP@R {100 * means['map@r']:.1f} % {by_cosine['map@r']}."
-        for name, means in (line.reranked or {}).items()
+        for name, means in line.reranked.items()
     ]
 
 

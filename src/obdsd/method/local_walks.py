@@ -24,7 +24,7 @@ def local_walks(transition: Graph, reach: Int[Tensor, "s m"], omega: float, tole
 
     >>> S = Graph.of_edges(3, torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0, 2, 1]), torch.tensor([0.7, 0.7, 0.7, 0.7]))
     >>> local_walks(S, torch.tensor([[0, 1, 2], [0, 1, -1]]), omega=0.5)
-    tensor([[0.5811, 0.2695, 0.0943],
+    tensor([[0.5811, 0.2318, 0.0811],
             [0.5698, 0.1994, 0.0000]])
     """
     if reach.ndim != 2 or not reach.numel() or reach.amax() >= transition.nodes or reach.amin() < -1 or (reach[:, 0] < 0).any():

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from obdsd.counting import Progress
 from obdsd.data import short_name
-from obdsd.evaluation.metrics import Progress, measured
+from obdsd.evaluation.metrics import measured
 from obdsd.models.devices import choose_device
 from obdsd.options import as_dict, why_idle
 from obdsd.report.content import Content, Cost, Run

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 
+from obdsd.counting import Progress, counted
 from obdsd.errors import InputError
-from obdsd.evaluation.metrics import Progress, counted
 
 PERPLEXITY = 15
 START = 1e-4  # spread of the first axis where t-SNE begins

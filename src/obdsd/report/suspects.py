@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import jinja2
 import numpy as np
 
+from obdsd.counting import Progress, counted
 from obdsd.data import Part, Photos, short_name
 from obdsd.errors import InputError
-from obdsd.evaluation.metrics import Progress, counted
 from obdsd.report.views import Lent, pictures_by_name, pictures_of
 from obdsd.search.suspects import Suspects
 

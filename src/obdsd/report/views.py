@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
+from obdsd.counting import Progress, counted
 from obdsd.data import Collection, Part, Photos, open_data
 from obdsd.data.collection import loader_workers
 from obdsd.data.transforms import evaluation_transform
 from obdsd.errors import InputError
 from obdsd.evaluation.embedding import embed
-from obdsd.evaluation.metrics import Progress, counted
 from obdsd.loading import Loader
 from obdsd.models import Embedder
 from obdsd.models.inference import for_inference

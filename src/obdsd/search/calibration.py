@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from obdsd.counting import Progress
 from obdsd.errors import InputError
-from obdsd.evaluation.metrics import Progress
 from obdsd.evaluation.points import Points, checked
 from obdsd.search.reranker import silent
 

@@ -15,8 +15,8 @@ import scipy.sparse as sparse
 import torch
 from numpy.typing import NDArray
 
+from obdsd.counting import Progress, counted
 from obdsd.errors import InputError
-from obdsd.evaluation.metrics import Progress, counted
 from obdsd.method.checks import check_distance_from_one, check_omega, check_temperature
 from obdsd.method.graph import Graph, neighbour_graph, normalised
 from obdsd.method.local_walks import local_walks

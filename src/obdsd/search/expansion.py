@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obdsd.counting import Progress, counted
 from obdsd.errors import InputError
-from obdsd.evaluation.metrics import Progress, counted
 from obdsd.search.flat import Cosine, flat_search
 from obdsd.search.reranker import CHUNK_ROWS, Fitted, Found, Reranker, kept, silent, unit_rows
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from obdsd.evaluation.metrics import Progress
+from obdsd.counting import Progress
 from obdsd.search.reranker import CHUNK_ROWS, Fitted, Found, Reranker, silent, unit_rows
 
 
 def flat_search(rows: NDArray[np.float32], queries: NDArray[np.float32], k: int, own: NDArray[np.int64] | None = None) -> Found:
     """The k nearest rows by cosine, nearest first; `own` rows are left out by their position, so that copies of them are found."""
+    import faiss  # only now: the settings of re-rankers are asked for by commands that search nothing
+
     if own is None:
         return Found(*faiss.knn(queries, rows, k, metric=faiss.METRIC_INNER_PRODUCT))
     cosines, positions = faiss.knn(queries, rows, k + 1, metric=faiss.METRIC_INNER_PRODUCT)

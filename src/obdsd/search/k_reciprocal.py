@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sparse
 from numpy.typing import NDArray
 
+from obdsd.counting import Progress, counted
 from obdsd.errors import InputError
-from obdsd.evaluation.metrics import Progress, counted
 from obdsd.search.flat import flat_search, nearest_others
 from obdsd.search.reranker import Fitted, Found, Reranker, kept, silent, unit_rows
 

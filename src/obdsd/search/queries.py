@@ -175,10 +175,10 @@ def _given_rows(queries: Sequence[Query], dim: int, embedder: Embedder) -> Rows:
 
 
 def _embedded(queries: Sequence[Query], embedder: Embedder, how: Pass) -> Rows:
+    from obdsd.counting import counted
     from obdsd.data.collection import loader_workers  # these import torch, which a search by names does without
     from obdsd.data.decoded import at_a_test
     from obdsd.evaluation.embedding import embed
-    from obdsd.evaluation.metrics import counted
     from obdsd.models.devices import choose_device
     from obdsd.models.inference import for_inference
 

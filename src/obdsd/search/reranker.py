@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from obdsd.counting import Progress
 from obdsd.errors import InputError
-from obdsd.evaluation.metrics import Progress
 from obdsd.evaluation.points import Points, checked
 
 CHUNK_ROWS = 1024  # queries that are answered at a time

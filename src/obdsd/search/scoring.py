@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from obdsd.catalogue import RERANKERS
+from obdsd.counting import Progress
 from obdsd.evaluation import Points, Scores, evaluate
-from obdsd.evaluation.metrics import Progress
 from obdsd.search.reranker import silent
 from obdsd.spec import Spec
 

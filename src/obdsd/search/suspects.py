@@ -17,8 +17,8 @@ import scipy.sparse
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
+from obdsd.counting import Progress
 from obdsd.errors import InputError
-from obdsd.evaluation.metrics import Progress
 from obdsd.evaluation.points import Points, checked, chunks
 from obdsd.search.reranker import silent
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from obdsd.cache import cached
 from obdsd.catalogue import OUTSIDE
+from obdsd.counting import Progress, counted
 from obdsd.data import Collection, Part
 from obdsd.data.check import scored_parts
 from obdsd.data.collection import loader_workers
@@ -21,7 +22,6 @@ from obdsd.data.decoded import at_a_test
 from obdsd.errors import InputError
 from obdsd.evaluation import Points, Scores, evaluate
 from obdsd.evaluation.embedding import embed
-from obdsd.evaluation.metrics import Progress, counted
 from obdsd.evaluation.scores import geometry
 from obdsd.models import Embedder
 from obdsd.models.inference import for_inference

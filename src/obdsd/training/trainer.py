@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from obdsd.catalogue import TARGETS
 from obdsd.convert import fits
+from obdsd.counting import Progress, counted
 from obdsd.data import Collection
 from obdsd.data.decoded import at_a_test, decoded
 from obdsd.errors import InputError
-from obdsd.evaluation.metrics import Progress, counted
 from obdsd.method.stages import stage
 from obdsd.method.teachers import Teacher, TeacherBatch
 from obdsd.models.weights import check_kinds, state_digest

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from obdsd.counting import Progress
 from obdsd.errors import InputError
-from obdsd.evaluation.metrics import Progress
 from obdsd.files import read_mapping
 from obdsd.options import as_dict
 from obdsd.training.build import collection_of
