@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from obdsd.counting import Progress
 from obdsd.errors import InputError
-from obdsd.evaluation.points import Points, checked
 
 CHUNK_ROWS = 1024  # queries that are answered at a time
 
@@ -91,6 +90,8 @@ class Reranker(abc.ABC):
 
 def unit_rows(rows: Any, field: str = "") -> NDArray[np.float32]:
     """Rows of unit length in float32; what is no matrix of finite numbers is refused."""
+    from obdsd.evaluation.points import Points, checked  # only now: it brings faiss, and who asks for settings searches nothing
+
     size = len(rows) if hasattr(rows, "__len__") else 0
     return checked(Points(rows, np.zeros(size, dtype=np.int64)), field).embeddings
 
