@@ -144,3 +144,11 @@ test_mistakes_are_one_line = mistakes(
         (["known.index"], "DATA must be given: obdsd calibrate INDEX DATA [options]"),
     ],
 )  # fmt: skip
+
+
+def test_a_full_disk_leaves_the_index_as_it_was(here, capsys, full_disk):
+    file = here / "known.index" / "index.json"
+    before = file.read_bytes()
+    assert cli.main(["calibrate", str(here / "known.index"), str(here / "held.npz"), "--rates", "0.1"]) == 2
+    assert re.search(r"index\.json: cannot be written \(No space left on device\)", capsys.readouterr().err)
+    assert file.read_bytes() == before

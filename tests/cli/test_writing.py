@@ -32,7 +32,7 @@ WRITES = {  # beside the data and a finished run
     "reproduce": "reproduce lambda --scale small --data rows.npz --only lambda-100 --seeds 1 --out made",
 }
 READS = {"verify", "data", "presets", "parts", "info"}  # what data get writes: test_get.py
-CHANGES = {"calibrate"}  # one file of an index: tests/search/test_kills.py has its writing
+CHANGES = {"calibrate"}  # one file of an index, replaced as a whole: test_calibrate.py
 OWN = ("seconds", "items_per_second", "time_ratio", "source", "sources")  # what a clock says, and where the data lie
 EVALUATION = "obdsd.evaluation.retrieval:rankings"  # where every score begins
 
