@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -79,9 +80,14 @@ def test_the_threshold_is_that_of_the_rows_and_is_kept(here, run):
     assert re.fullmatch(r"10 % +0\.\d{3}  0\.\d{3} to 0\.\d{3} +\d+\.\d %  \d+\.\d to \d+\.\d", lines[0])
     assert lines[2].startswith("single pairs, FMR 10 %: similarity ")
     hint = r"most items miss their class: at 0\.\d{3} half of the items find their class, with a false-match rate of \d+ %; ask for"
-    assert (kept["0.1"]["misses"] > 0.5) == bool(re.match(hint, lines[-2]))
+    assert kept["0.1"]["misses"] > 0.5
+    assert re.match(hint, lines[-3])
+    assert lines[-2] == 'so most searches will say "nothing alike"; to go back: obdsd calibrate known.index --forget'
     similarity = kept["0.1"]["similarity"]
-    assert lines[-1].startswith(f'kept: obdsd search known.index answers "nothing alike" below {similarity:.3f}; --false-match-rate 0.01')
+    kept_line = (
+        f'kept: obdsd search known.index answers "nothing alike" below {similarity:.3f} (--threshold -1 finds all); --false-match-rate'
+    )
+    assert lines[-1].startswith(kept_line)
     assert told == ""
     assert Index.open(here / "known.index").threshold() == similarity
     assert Index.open(here / "known.index").threshold(0.01) == kept["0.01"]["similarity"]
@@ -94,12 +100,49 @@ def test_search_then_finds_nothing_for_as_many_strangers_as_the_rate_says(here, 
     code, printed, _ = run("search", "known.index", "held.npz", "--k", "1", "--device", "cpu")
     assert code == 0
     assert printed.count("nothing alike: the nearest item has") >= 108
+    assert printed.count("(--threshold -1 finds all)") >= 108
+
+
+def test_what_is_kept_is_replaced_and_can_be_forgotten(here, run):
+    for rate in ("0.1", "0.2"):
+        assert run("calibrate", "known.index", "held.npz", "--rates", rate, "--device", "cpu")[0] == 0
+        assert [*Index.open(here / "known.index").settings.thresholds] == [rate]
+    assert run("calibrate", "known.index", "--forget") == (0, "known.index: no threshold is kept; a search finds all\n", "")
+    assert Index.open(here / "known.index").threshold() is None
+    assert "nothing alike" not in run("search", "known.index", "held.npz", "--k", "1", "--device", "cpu")[1]
+
+
+@pytest.fixture(scope="module")
+def photos(made, tmp_path_factory):
+    """A folder of 4 classes and a photo that cannot be read, its index by an untrained network, and one by a model with a head."""
+    folder = tmp_path_factory.mktemp("photos")
+    for name, part in (("ant", "train"), ("bee", "train"), ("cat", "query"), ("dog", "query")):
+        (folder / "photos" / name).mkdir(parents=True)
+        for i in range(6):
+            shutil.copy(made / f"{name}-{part}-{i}.png", folder / "photos" / name)
+    (folder / "photos" / "dog" / "broken.png").write_bytes(b"no image")
+    Embedder("tiny-conv", head="none", seed=3).save(folder / "bare")
+    how = Pass(workers=0, device="cpu")
+    for model in (folder / "bare", made / "tiny"):
+        Index.build(str(model), f"folder:{folder / 'photos'}", folder / f"{model.name}.index", how=how, skip_unreadable=True)
+    return folder
+
+
+def test_a_model_that_nothing_trained_is_asked_by_all_classes_and_opened_as_the_index_opens_them(photos, run):
+    words = (f"folder:{photos / 'photos'}", "--rates", "0.1", "--device", "cpu", "--workers", "0")
+    code, printed, told = run("calibrate", str(photos / "bare.index"), *words)
+    assert (code, printed.splitlines()[0]) == (0, f"folder:{photos / 'photos'}: 24 items of 4 classes, each searches 23 others")
+    assert "1 of 25 images are left out, as they cannot be read: dog/broken.png" in told
+    code, printed, _ = run("calibrate", str(photos / "tiny.index"), *words)
+    first, second, *_ = printed.splitlines()
+    assert (code, second) == (0, "the other 2 classes are not in test, and do not search")
+    assert first.endswith("12 items of 2 classes, each searches 23 others")  # photos that are in the index, too, count once
 
 
 def test_the_usual_rates_are_those_that_the_items_can_show(run):
     code, printed, told = run("calibrate", "known.index", "held.npz", "--device", "cpu")
     assert code == 0
-    assert told == "obdsd: held.npz: a false-match rate of 0.001 needs 1,000 items or more, there are 120; it is left out\n"
+    assert told == ""
     assert [line.split()[0] for line in printed.splitlines()[2:3]] == ["1"]
 
 
@@ -142,6 +185,8 @@ test_mistakes_are_one_line = mistakes(
         (["known.index", "none.npz"], "none.npz: no such file"),
         (["head", "held.npz"], "head: is a folder without index.json; give an index, as obdsd index MODEL DATA --out photos.index writes"),
         (["known.index"], "DATA must be given: obdsd calibrate INDEX DATA [options]"),
+        (["known.index", "held.npz", "--forget"], "--forget measures nothing; leave out held.npz"),
+        (["known.index", "held.npz", "--size", "64"], "--size is no option of obdsd calibrate; "),
     ],
 )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from PIL import Image
 
 from obdsd import cli
+from obdsd.data.folders import SUFFIXES
 from tests.data.trees import picture
 
 
@@ -37,7 +38,7 @@ def test_remarks_are_no_reason_to_fail(tmp_path, capsys):
     (tmp_path / "a/notes.txt").touch()
     assert cli.main(["data", "check", f"folder:{tmp_path}"]) == 0
     first, second, verdict = capsys.readouterr().out.splitlines()[3:]
-    assert first == "remark: files that are no images by their suffix are not used: 1, a/notes.txt"
+    assert first == f"remark: 1 .txt is not read; formats are {', '.join(SUFFIXES)}"
     assert second.endswith(": 1, a/0.png = a/again.png")
     assert verdict == "no problem found"
 

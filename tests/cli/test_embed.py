@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from obdsd.cli.embed import computed_before
 from obdsd.data import open_data
 from obdsd.data.items import read_image
 from obdsd.data.transforms import evaluation_transform
@@ -209,3 +210,10 @@ def test_what_a_backbone_cannot_see_is_one_line(refused, tmp_path):
     assert refused(*command, "--size", "48", "--resize", "40") == "--resize 40 is less than --size 48; enlarge it"
     assert refused(*command, "--size", "99999").startswith("--size 99999 must be a whole number in 1..4096")
     assert refused(*command, "--pooling", "token").startswith("--pooling token needs a class token, tiny-conv has none")
+
+
+@pytest.mark.parametrize(("head", "end"), [("none", ""), ("linear", "; only the head is asked")])
+def test_features_that_were_computed_before_are_told(monkeypatch, capsys, head, end):
+    monkeypatch.setattr("obdsd.training.features.known_rows", lambda *given: np.ones((2, 8), dtype=np.float32))
+    assert len(computed_before(Embedder("tiny-conv", head=head), None, None, None)) == 2
+    assert capsys.readouterr().err == f"obdsd: the features of these images were computed before and are kept{end}\n"

@@ -10,6 +10,7 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
+from obdsd.data.folders import SUFFIXES
 from obdsd.search import Index
 
 HERE = ("--device", "cpu", "--workers", 0)
@@ -41,23 +42,63 @@ def test_an_index_is_built_changed_and_told_of(obdsd, made, tmp_path):
         (["--remove", "ant/bee.png", "cat/cat-query-0.png"], "7 items, vectors of length 8; 0 new, 0 changed, 2 gone; 0 embedded\n"),
         (["--add", f"manifest:{made / 'list.csv'}"], "47 items, vectors of length 8; 40 new, 0 changed, 0 gone; 33 embedded"),
         (["--kind", "flat"], "47 items, vectors of length 8; 0 new, 0 changed, 0 gone; 0 embedded\n"),
-        (["--rerank", "alpha-qe( neighbours=3)"], "47 items, vectors of length 8\nre-rankers: alpha-qe(neighbours=3)\n"),
+        (["--rerank", "alpha-qe( neighbours=3)"], "47 items, vectors of length 8\nre-rankers: alpha-qe(neighbours=3) (fitted)\n"),
     ):
         code, printed, told = obdsd("index", out, *words, *HERE)
         assert (code, told) == (0, "")
         assert line in printed
+    shutil.copy(made / "bee-train-1.png", photos / "ant")
+    for state in ("fitted", "kept"):  # a change fits them anew, and a look that finds none keeps them
+        assert f"re-rankers: alpha-qe(neighbours=3) ({state})\n" in obdsd("index", out, "--refresh", *HERE)[1]
+    Index.open(out).set_thresholds({0.01: {"similarity": 0.5, "data": "held.npz"}})
+    code, printed, told = obdsd("index", out)
+    assert (code, told) == (0, "")
+    assert printed.splitlines() == [
+        f"{out}: 48 items, vectors of length 8",
+        "re-rankers: alpha-qe(neighbours=3) (kept)",
+        f"items of folder:{photos}: 8",
+        f"items of manifest:{made / 'list.csv'}: 40",
+        "labels: 4, cat 15, ant 14, dog 12, bee 8",
+        "model: tiny-conv, head linear, images of 32 px",
+        "false-match rate 0.01: similarity 0.500, measured on held.npz",
+    ]
     shutil.move(photos, tmp_path / "moved" / "photos")
     assert (
-        "47 items, vectors of length 8; 0 new, 0 changed, 0 gone; 0 embedded"
+        "48 items, vectors of length 8; 0 new, 0 changed, 0 gone; 0 embedded"
         in obdsd("index", out, "--refresh", f"folder:{tmp_path / 'moved' / 'photos'}", *HERE)[1]
     )
     assert Index.open(out).file(0).is_file()
+
+
+def test_every_photo_is_in_the_index_and_what_is_not_read_is_told(obdsd, made, tmp_path):
+    """Images beside the class folders have no label; files of other kinds are counted by their suffixes, whenever the folder is read."""
+    out, photos = tmp_path / "x.index", tmp_path / "photos"
+    (photos / "ant").mkdir(parents=True)
+    for i in range(3):
+        shutil.copy(made / f"ant-train-{i}.png", photos / "ant")
+    shutil.copy(made / "bee-train-0.png", photos / "loose.png")
+    (photos / "ant" / "drawing.svg").touch()
+    told = f"obdsd: {photos}: 1 .svg is not read; formats are {', '.join(SUFFIXES)}\n"
+    assert obdsd("index", "tiny", f"folder:{photos}", "--out", out, *HERE)[2] == told
+    assert {item.name: item.label for item in Index.open(out).items} == {
+        **{f"ant/ant-train-{i}.png": "ant" for i in range(3)},
+        "loose.png": None,
+    }
+    shutil.copy(made / "bee-train-1.png", photos / "another.png")
+    code, printed, line = obdsd("index", out, "--refresh", *HERE)
+    assert (code, line) == (0, told)
+    assert "5 items, vectors of length 8; 1 new, 0 changed, 0 gone; 1 embedded" in printed
+    assert obdsd("search", out, "loose.png", "--k", 1, "--json")[0] == 0
+    line = obdsd("embed", "tiny", f"folder:{photos}", "--out", tmp_path / "x.npz", *HERE)[2]
+    assert line == f"obdsd: {photos}: 2 images beside the class folders are left out: another.png, loose.png\n{told}"
 
 
 def test_what_is_found_is_a_table_json_or_a_page(obdsd, indexed, tmp_path):
     words = ("search", indexed, "cat-query-1.png", "--k", 3, "--device", "cpu")
     index = Index.open(indexed)
     (answer,) = index.search("cat-query-1.png", 3)
+    assert all(hit.similarity == hit.score for hit in answer.hits)
+    assert answer.most_alike == answer.hits[0].similarity
     code, printed, _ = obdsd(*words)
     assert code == 0
     assert printed.splitlines() == ["cat-query-1.png"] + [
@@ -71,7 +112,9 @@ def test_what_is_found_is_a_table_json_or_a_page(obdsd, indexed, tmp_path):
     assert [hit["rank"] for hit in found["found"]] == [1, 2, 3]
     assert {hit["label"] for hit in found["found"]} == {"dog"}
     assert all(Path(hit["file"]).is_file() for hit in found["found"])
-    assert (tmp_path / "x.html").read_text().count("<img ") == 4
+    page = (tmp_path / "x.html").read_text()
+    assert page.count("<img ") == 4
+    assert "<span>cat-<wbr>query-<wbr>1.png</span>" in page  # a line ends between words
     assert obdsd(*words, "--rerank", "alpha-qe")[1].count("  score ") == 3
 
 
@@ -83,7 +126,7 @@ def test_nothing_alike_is_said_in_table_json_and_page(obdsd, indexed, tmp_path):
     assert obdsd(*words)[1].count("\n") == 6
     for flags in (["--threshold", 1.5], ["--false-match-rate", 0.001]):
         code, printed, _ = obdsd(*words, *flags, "--out", tmp_path / "x.html")
-        line = f"nothing alike: the nearest item has {most:.3f}, less than 1.500"
+        line = f"nothing alike: the nearest item has {most:.3f}, less than 1.500 (--threshold -1 finds all)"
         assert (code, printed) == (0, f"cat-query-1.png\n      {line}\npage: {tmp_path / 'x.html'}\n")
         assert f"Nothing alike: the nearest item has a similarity of {most:.3f}." in (tmp_path / "x.html").read_text()
         assert json.loads(obdsd(*words, *flags, "--json")[1])["answers"] == [
@@ -158,6 +201,11 @@ REFUSED = [
     (["search", "x.index", "a.png", "--k", "0"], "--k 0 must be 1 or more"),
     (["search", "x.index", "a.png", "--out", "x.htm"], "--out 'x.htm' must end in .html; rename it"),
     (["search", "x.index", "a.png", "--threshold", "1", "--false-match-rate", "0.1"], "--threshold 1 and --false-match-rate 0.1 are given"),
+    (["index", "tf_efficientnet_lite0", "manifest:list.csv", "--out", "y.index"], "MODEL 'tf_efficientnet_lite0' does not exist, and as a "
+     "backbone it lacks its weights; did you mean tf_efficientnet_lite0:offline?"),
+    (["index", "runs/first", "manifest:list.csv", "--out", "y.index"], "MODEL 'runs/first' does not exist; train it first (obdsd train "
+     "DATA --out runs/first), or take tf_efficientnet_lite0:offline"),
+    (["data", "suspects", "folder:x"], "folder:x: one word alone must be an embeddings file (.npz, "),
     (["search", "x.index", "a.png", "--kk", "3"], "--kk is no option of obdsd search; did you mean --k?"),
 ]  # fmt: skip
 
@@ -167,6 +215,37 @@ def test_mistakes_are_named_before_any_work(refused, made, words, line):
     before = sorted(made.rglob("*"))
     assert refused(*words).startswith(line)
     assert sorted(made.rglob("*")) == before
+
+
+def test_what_a_word_means_that_names_nothing(obdsd, refused, made, tmp_path):
+    photos = tmp_path / "photos"
+    for number, name in enumerate(("animals/birds/owl.png", "animals/birds/owlet.png", "food/nuts/walnut.png")):
+        (photos / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(made / f"ant-train-{number}.png", photos / name)
+    out = tmp_path / "x.index"
+    assert obdsd("index", "tiny", f"folder:{photos}", "--out", out, *HERE)[0] == 0
+    assert refused("search", out, "owl.png").endswith("no item of the index; did you mean animals/birds/owl.png?")
+    assert refused("search", out, "animals/brids/owlet.png").endswith("did you mean animals/birds/owlet.png?")
+    assert refused("index", out, "--remove", "walnut.png").endswith("did you mean food/nuts/walnut.png?; nothing was removed")
+    line = refused("search", out, "animals/birds")
+    assert line.startswith("'animals/birds' is a folder in the index, with 2 of its items; give one by its name, animals/birds/owl.png, or")
+    assert line.endswith(f"its path, {photos}/animals/birds")
+    assert obdsd("search", out, line.rpartition(", ")[2], "-k", 1)[1].count("\n") == 4
+    assert refused("search", out, "owl", "--within", "foot").endswith("its labels, the most alike first: food, animals")
+    (tmp_path / "note.jpg").write_text("no image")
+    assert re.fullmatch(r".*note.jpg: cannot be read as an image \(.*\); give an image", refused("search", out, tmp_path / "note.jpg"))
+
+
+def test_one_broken_photo_is_named_once(refused, made, tmp_path):
+    (tmp_path / "photos" / "ant").mkdir(parents=True)
+    for i in range(3):
+        shutil.copy(made / f"ant-train-{i}.png", tmp_path / "photos" / "ant")
+    bad = tmp_path / "photos" / "ant" / "bad.png"
+    bad.write_bytes((made / "bee-train-0.png").read_bytes()[:900])
+    line = refused("index", "tiny", f"folder:{tmp_path / 'photos'}", "--out", tmp_path / "x.index", *HERE)
+    reason = line.removeprefix(f"{bad}: cannot be read as an image (").partition(")")[0]
+    assert line == f"{bad}: cannot be read as an image ({reason}); replace or remove it, or leave it out with --skip-unreadable"
+    assert "not processed" not in line
 
 
 def test_the_length_of_vectors_is_that_of_the_model(refused, tmp_path):

@@ -11,6 +11,8 @@ from PIL import Image
 from obdsd import cli
 from obdsd.catalogue import TABLES
 from obdsd.cli.parser import SURE, parser_of
+from obdsd.models import Embedder
+from obdsd.search import Index, Pass
 from tests.made_up import write_rows
 
 HEAVY = {"timm", "torchvision", "lightning", "sklearn", "pytorch_metric_learning", "faiss", "plotly", "jinja2"}
@@ -46,10 +48,27 @@ WITH_TORCH = {  # the settings of parts are needed, or their effect on a name
     "train rows.npz --zzz 3": "--zzz is no option of obdsd train",
     "train rows.npz --loss margin(bta=1)": "--loss margin(bta=1): margin has no setting 'bta'",
     "train rows.npz --out occupied": "--out occupied holds a run already",
-    "train folder:empty": "empty: no class folder with images",
+    "train folder:empty": "empty: holds no image (.jpg, .jpeg, ",
     "train folder:photos --pretrained nope.pth": "nope.pth: no such file",
     "train folder:photos --pretrained bad.pt": "bad.pt: cannot be read as weights without executing code",
     "train folder:photos --pretrained rows.npz": "rows.npz: weights must be a .safetensors, .pth or .pt file",
+}
+OF_AN_INDEX = {  # faiss reads its vectors
+    "index resnet5:imagenet folder:photos --out y.index": "backbone='resnet5' is not known to timm; try resnet50",
+    "index tf_efficientnet_lite0 folder:photos --out y.index": "MODEL 'tf_efficientnet_lite0' does not exist, and as a backbone it lacks",
+    "index tf_efficientnet_lite0:offline folder:nope --out y.index": "nope: no such folder",
+    "index tf_efficientnet_lite0:offline folder:photos --out photos": "photos: is a folder with other files",
+    "index nope --refresh": "nope: no such folder; give an index",
+    "index x.index --add folder:nope": "nope: no such folder",
+    "index x.index --refresh folder:nope": "nope: no such folder",
+    "index x.index --remove 99.png": "'99.png' is no item of the index; did you mean class ",
+    "search nope 9.png": "nope: no such folder; give an index",
+    "search x.index nope.png": "'nope.png' is no file, no folder and no item of the index",
+    "search x.index bad.yaml": "bad.yaml: cannot be read as an image",
+    "search x.index bad.yaml --within clas": "--within 'clas' is no label of the index; its labels, the most alike first: class ",
+    "calibrate x.index folder:nope": "nope: no such folder",
+    "calibrate nope folder:photos": "nope: no such folder; give an index",
+    "data suspects tf_efficientnet_lite0:offline folder:nope": "nope: no such folder",
 }
 WITH_TIMM = {  # which alone knows the tags of its weights
     "embed resnet50.nope:imagenet folder:photos --out x.npz": "backbone='resnet50.nope' names weights that timm does not know; there are",
@@ -70,13 +89,20 @@ def here(tmp_path_factory):
     (folder / "bad.pt").write_text("a: [")
     (folder / "bad.yaml").write_text("a: [")
     (folder / "rows.yaml").write_text("x: {preset: ms+spd}")
+    model = Embedder("tiny-conv", dim=4)
+    Index.build(model, f"folder:{folder / 'photos'}", folder / "x.index", how=Pass(workers=0, device="cpu"))
     return folder
 
 
 @pytest.mark.parametrize(
     ("mistakes", "without"),
-    [(WITHOUT_TORCH, {"torch", *HEAVY}), (WITH_TORCH, HEAVY), (WITH_TIMM, HEAVY - {"timm", "torchvision"})],
-    ids=["torch", "timm", "the rest"],
+    [
+        (WITHOUT_TORCH, {"torch", *HEAVY}),
+        (OF_AN_INDEX, {"torch", *HEAVY} - {"faiss"}),
+        (WITH_TORCH, HEAVY),
+        (WITH_TIMM, HEAVY - {"timm", "torchvision"}),
+    ],
+    ids=["torch", "torch, of an index", "timm", "the rest"],
 )
 def test_a_mistake_is_told_before_heavy_imports(here, mistakes, without):
     """All of them in one process: what one imports is there for the others."""

@@ -1,11 +1,14 @@
 """`obdsd train`: a training by one command, gone on with, repeated, and evaluated on the classes that it did not see."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from obdsd import cli
+from obdsd.cli.train import _advice
+from obdsd.options import TrainOptions
 from tests.cli.conftest import SMALL
 
 
@@ -81,6 +84,16 @@ def test_a_head_that_makes_things_worse_is_named(rows, tmp_path, capsys, init, a
     trained, *untrained = [float(line.partition("Recall@1 ")[2].split()[0]) for line in printed.splitlines() if "trained: Recall" in line]
     assert f"Recall@1 is {max(untrained) - trained:.1f} points below what was there untrained" in printed
     assert f"\n  {advice}\n" in printed
+
+
+def test_untrained_features_that_are_better_can_be_searched_at_once():
+    untrained = {"frozen features": {"recall@1": 0.5, "map@r": 0.2}}
+    options = TrainOptions(data="folder:my photos", backbone="tf_efficientnet_lite0", pretrained="offline")
+    lines = _advice(SimpleNamespace(options=options, reference=untrained, scores={"recall@1": 0.4, "map@r": 0.1}), 0.1)
+    assert lines[-2:] == [
+        "  or take the untrained features: obdsd index tf_efficientnet_lite0:offline 'folder:my photos' --out photos.index",
+        "  or as a file: obdsd embed tf_efficientnet_lite0:offline 'folder:my photos' --out rows.parquet",
+    ]
 
 
 def test_a_run_that_goes_on_knows_its_data(trained, capsys):

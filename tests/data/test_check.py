@@ -5,6 +5,7 @@ from PIL import Image
 from obdsd.data import open_data
 from obdsd.data.check import check, check_scorable, check_trainable, scored_parts
 from obdsd.data.collection import Collection, collect_unlabelled, split_parts
+from obdsd.data.folders import SUFFIXES
 from obdsd.data.items import Rows
 from tests.data.trees import picture, refused
 
@@ -45,8 +46,8 @@ def test_what_is_no_problem_is_a_remark(photos):
     assert remarks == [
         "folders beside the parts are not used: 1, old",
         "class folders without images are not used: 1, test/none",
-        "images in no class folder are not used: 1, test/loose.png",
-        "files that are no images by their suffix are not used: 2, train/a/notes.txt, train/b/clip.mov",
+        "1 image beside the class folders is left out: test/loose.png",
+        f"1 .txt and 1 .mov are not read; formats are {', '.join(SUFFIXES)}",
         "same content twice in train: 1, train/a/1.png = train/a/again.png",
         "same content twice in test: 1, test/d/1.png = test/e/twin.png",
     ]

@@ -4,7 +4,7 @@ import pytest
 
 from obdsd.data import open_data
 from obdsd.data.check import check_trainable
-from obdsd.data.folders import class_folders, folder
+from obdsd.data.folders import SUFFIXES, class_folders, folder
 from tests.data.trees import picture, refused, split_of, touch
 
 
@@ -79,16 +79,36 @@ def test_images_in_the_folder_itself_have_no_labels(tmp_path):
         check_trainable(photos)
     touch(tmp_path, "empty/c.jpg")  # a class folder with images: then these count
     assert [len(part) for part in folder(tmp_path).parts.values()] == [1]
-    assert folder(tmp_path).remarks[0] == "images in no class folder are not used: 2, a.PNG, b.jpg"
+    formats = ".jpg, .jpeg, .png, .webp, .bmp, .gif, .tif, .tiff"
+    assert folder(tmp_path).remarks == [
+        "2 images beside the class folders are left out: a.PNG, b.jpg",
+        f"2 .txt are not read; formats are {formats}",
+    ]
+
+
+def test_images_beside_the_class_folders_are_taken_where_that_is_asked_for(tmp_path):
+    touch(tmp_path, "b.jpg", "a.png", "owl/1.png", "owl/2.png", "wren/1.png", "wren/x.heic", "wren/y.svg", "wren/z.SVG", "README")
+    photos = open_data(f"folder:{tmp_path}", beside=True)
+    assert split_of(photos)["unlabelled"] == {"": ["a.png", "b.jpg"]}
+    assert photos["unlabelled"].unlabelled
+    whole, parts = photos.joined()
+    assert [whole.name(i) for i in range(5)] == ["owl/1.png", "owl/2.png", "wren/1.png", "a.png", "b.jpg"]
+    assert whole.classes.tolist() == ["owl", "owl", "wren", "", ""]
+    assert parts[3:].tolist() == ["unlabelled"] * 2
+    assert photos.remarks == [f"2 .svg, 1 without a suffix and 1 .heic are not read; formats are {', '.join(SUFFIXES)}"]
+    assert open_data(f"folder:{tmp_path}").parts.keys() == {"train", "test"}
 
 
 def test_a_folder_without_images_is_refused(tmp_path):
     touch(tmp_path, "notes.txt")
-    with refused("notes.txt: is a file, not a folder; give one that holds a folder for each class"):
+    with refused("notes.txt: is a file, not a folder; give a folder of images"):
         folder(tmp_path / "notes.txt")
-    with refused("gone: no such folder; give one that holds a folder for each class"):
+    with refused("gone: no such folder; give a folder of images"):
         folder(tmp_path / "gone")
+    (tmp_path / "photos").mkdir()
+    with refused(f"phots: no such folder; did you mean folder:{tmp_path}/photos?"):
+        folder(tmp_path / "phots")
     for _ in range(2):
-        with refused("no class folder with images; expected", "/<class>/<image>"):
+        with refused("holds no image (.jpg, ", "); expected ", "/<class>/<image>, or ", "/<image> without labels"):
             folder(tmp_path)
         touch(tmp_path, "train/readme.txt", "test/readme.txt")

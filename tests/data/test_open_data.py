@@ -25,7 +25,7 @@ def own_table(monkeypatch):
 def test_every_name_of_the_table_opens(tmp_path):
     """What they read has tests of its own; here an empty folder is enough to see who reads."""
     refusals = {name: f"{name}: no known layout" for name in ("cub200", "cars196", "sop", "inshop")}
-    refusals |= {"folder": "no class folder", "manifest": "is no regular file", "embeddings": "is no embeddings file"}
+    refusals |= {"folder": "holds no image", "manifest": "is no regular file", "embeddings": "is no embeddings file"}
     assert [*refusals, "glyphs"] == DATA.names
     for name, message in refusals.items():
         with pytest.raises(InputError, match=message):

@@ -106,6 +106,17 @@ def test_intervals_hold_the_value_and_are_of_classes():
     assert low <= one.similarity <= high
 
 
+def test_an_item_that_is_in_the_collection_too_counts_once():
+    """The copy is as similar to all others as the item is: nothing that is measured changes."""
+    rows, labels = made()
+    alone, both = (calibrate(rows, labels, [0.1], collection=more) for more in (None, Points(rows[::2], labels[::2])))
+    assert both.searched == alone.searched == len(rows) - 1
+    assert both.half == pytest.approx(alone.half, abs=1e-6)
+    (first,), (second,) = alone.thresholds, both.thresholds
+    assert second.similarity == pytest.approx(first.similarity, abs=1e-6)
+    assert (second.false_matches, second.misses) == pytest.approx((first.false_matches, first.misses), abs=0.01)
+
+
 def test_every_class_alike_has_an_interval_of_one_point():
     """Two classes that mirror each other: whichever are drawn, the threshold is the same."""
     turn = np.array([[0.0, 1.0], [1.0, 0.0]])

@@ -173,9 +173,9 @@ def test_queries_that_are_none_are_refused(index, place, tmp_path, monkeypatch):
         index.search([])
     with refused("k=0 must be a whole number of 1 or more"):
         index.search("bee/0.png", 0)
-    with refused("within='dgo' is no label of the index; did you mean 'dog'?"):
+    with refused("within='dgo' is no label of the index; its labels, the most alike first: dog, "):
         index.search("bee/0.png", within="dgo")
-    with refused("within='zebra' is no label of the index; labels are such as 'ant'"):
+    with refused("within='zebra' is no label of the index; its labels, the most alike first: cat, bee, ant, dog"):
         index.search("bee/0.png", within="zebra")
     with refused("rerank=difusion is not known; did you mean diffusion?"):
         index.search("bee/0.png", rerank="difusion")
@@ -197,9 +197,9 @@ def test_thresholds_that_are_none_are_refused(index):
     for wrong in ({0: {"similarity": 0.5}}, {0.01: {}}, {0.01: {"similarity": float("nan")}}, {1: {"similarity": 0.5}}):
         with refused("must be a rate between 0 and 1 with a finite similarity; measure it anew"):
             index.set_thresholds(wrong)
-    with refused("has no threshold for false_match_rate=0.01; none was measured; obdsd calibrate measures them"):
+    with refused("has no threshold for false_match_rate=0.01; none was measured; to measure it: obdsd calibrate"):
         index.threshold(0.01)
-    with refused("has no threshold for false_match_rate=0.05; it has 0.001, 0.01; obdsd calibrate"):
+    with refused("has no threshold for false_match_rate=0.05; it has 0.001, 0.01; to measure it: ", "DATA --rates 0.05,0.01,0.001"):
         index.set_thresholds({0.01: {"similarity": 0.5}, 0.001: {"similarity": 0.6}}).threshold(0.05)
 
 
@@ -216,7 +216,7 @@ def test_changes_that_cannot_be_are_refused_and_nothing_is_changed(index, place,
         "'bee/99.png' is no item of the index; did you mean bee/": lambda: index.remove(["bee/0.png", "bee/99.png"]),
         "'qqq' is no item of the index; names are such as ant/0.png; nothing was removed": lambda: index.remove(["qqq"]),
         "photos.index: nothing would be left in the index; remove the folder, if that is meant": lambda: index.remove(names),
-        "none: no class folder with images": lambda: index.add(f"folder:{place / 'none'}"),
+        "none: holds no image (.jpg, ": lambda: index.add(f"folder:{place / 'none'}"),
         "photos.index: is an index of another model; choose another place, or remove it": lambda: Index.build(
             other, f"folder:{place / 'photos'}", index.path
         ),
@@ -273,7 +273,7 @@ def test_an_index_begun_with_another_model_is_not_gone_on_with(place, tiny):
     out, data = place / "new.index", f"folder:{place / 'photos'}"
     photo(place / "photos" / "bee" / "bad.png", 1, 90)
     (place / "photos" / "bee" / "bad.png").write_bytes(b"no image")
-    with refused("photos: 1 of 37 images cannot be read: bee/bad.png; replace or remove them"):
+    with refused("photos/bee/bad.png: cannot be read as an image (", "); replace or remove it, or leave it out with --skip-unreadable"):
         Index.build(str(tiny), data, out, how=QUIET)
     with refused("new.index: is an index that is not complete; run the same obdsd index command again"):
         Index.open(out)

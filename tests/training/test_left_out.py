@@ -49,7 +49,7 @@ def test_what_a_search_never_reads_does_not_matter(spoilt, image_options):
     (spoilt / held[0] / "0.png").write_bytes(b"no image")
     chosen = image_options(data=f"folder:{spoilt}", epochs=1, score="validation", val_fraction=0.5, batch_size=6)
     assert train(chosen, show=False).scores["recall@1"] is not None
-    with refused("images cannot be read: ", f"{held[0]}/0.png"):
+    with refused(f"{held[0]}/0.png", "cannot be read"):
         train(chosen.replace(score="test", out=f"{chosen.out}-2"), show=False)
 
 

@@ -9,7 +9,7 @@ from dataclasses import MISSING, dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
-from obdsd.errors import InputError
+from obdsd.errors import InputError, printable
 from obdsd.files import check_place, read_mapping
 from obdsd.options import LARGEST, OpeningOptions, opening, option
 
@@ -88,6 +88,7 @@ def run(options: Options) -> None:
     out = Path(options.out).expanduser()
     check_place(out)
     embedder, whole = open_both(options.model, options.data, options)
+    tell_remarks(whole)
     collection = whole if options.part == "all" else replace(whole, parts={options.part: whole[options.part]})
     if scored := {name: part for name, part in collection.parts.items() if name not in ("train", "val")}:
         tell_seen(options.model, embedder, scored)
@@ -111,26 +112,33 @@ def _photos(collection: Collection, options: Options) -> Photos | None:
     return collection.photos if collection.kind == "embeddings" else Photos(absolute_source(options.data), root)
 
 
-def open_both(model: str, data: str, options: PassOptions) -> tuple[Embedder, Collection]:
-    """The model and the collection, which must go together."""
-    from obdsd.data import check_there, open_data
-    from obdsd.models.places import find, located
+def open_both(model: str, data: str, options: PassOptions, beside: bool = False) -> tuple[Embedder, Collection]:
+    """The model and the collection, which must go together; perhaps with the images beside its class folders."""
+    from obdsd.data import open_data
     from obdsd.terminal import stages
 
-    if find(Path(data).expanduser()) is not None:
-        raise InputError(f"data={data!r} is a model; the model comes first, then the data")
-    check_there(data)
-    located(model)
+    check_both(model, data)
     embedder = options.opened(model)  # seconds of imports: what is wrong is told before
     from obdsd.models.embedder import check_takes
 
     split = _split_of(model, embedder, options)
     with stages() as progress:
-        how = {"seed": split["split_seed"], "test_fraction": split["test_fraction"], **opening(options)}
+        how = {"seed": split["split_seed"], "test_fraction": split["test_fraction"], "beside": beside, **opening(options)}
         collection = open_data(data, **how, progress=progress)
     tell_left_out(collection)
     check_takes(model, embedder, data, collection.kind, collection.length)
     return embedder, collection if options.cache is None else _decoded(embedder, collection, Path(options.cache))
+
+
+def check_both(model: str, data: str) -> None:
+    """Refuse a model or data that are not there. It imports next to nothing."""
+    from obdsd.data import check_there
+    from obdsd.models.places import find, located
+
+    if find(Path(data).expanduser()) is not None:
+        raise InputError(f"data={data!r} is a model; the model comes first, then the data")
+    check_there(data)
+    located(model)
 
 
 def _decoded(embedder: Embedder, collection: Collection, cache: Path) -> Collection:
@@ -156,7 +164,17 @@ def tell_left_out(collection: Collection) -> None:
     from obdsd.data.unusable import left_out_lines
 
     for line in left_out_lines(collection):
-        print(f"obdsd: {line}", file=sys.stderr)
+        tell_remark(line)
+
+
+def tell_remarks(collection: Collection) -> None:
+    """The same of what is there and no item."""
+    for remark in collection.remarks:
+        tell_remark(f"{collection.name}: {remark}")
+
+
+def tell_remark(line: str) -> None:
+    print(f"obdsd: {printable(line)}", file=sys.stderr)
 
 
 def tell_seen(model: str, embedder: Embedder, parts: Mapping[str, Part]) -> None:
@@ -215,7 +233,8 @@ def computed_before(embedder: Embedder, collection: Collection, part: Part, devi
 
     rows = known_rows(embedder, collection, part, device)
     if rows is not None:
-        print("obdsd: the features of these images were computed before and are kept; only the head is asked", file=sys.stderr)
+        asked = "" if embedder.architecture.head == "none" else "; only the head is asked"
+        print(f"obdsd: the features of these images were computed before and are kept{asked}", file=sys.stderr)
     return rows
 
 

@@ -142,7 +142,7 @@ def opened_alone(given: str, options: PassOptions) -> Collection:
 
     path = Path(given.removeprefix("embeddings:")).expanduser()
     if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"data must be given with model={given!r}; only an embeddings file ({', '.join(SUFFIXES)}) stands alone")
+        raise InputError(f"{given}: one word alone must be an embeddings file ({', '.join(SUFFIXES)}); else give MODEL DATA")
     own = {each.name for each in fields(ModelOptions)} - {*OPENING}
     for each in fields(options):
         if each.name in own and getattr(options, each.name) != each.default:

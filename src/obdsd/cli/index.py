@@ -1,7 +1,8 @@
 """Make a collection searchable, or change what is: obdsd index MODEL DATA --out photos.index, obdsd index photos.index --refresh.
 
 photos.index is a folder with the model, the vectors and a table of the items: all that obdsd search needs. Interrupted, the same command
-goes on from there. obdsd index photos.index --add DATA, --remove NAME … and --refresh change it; only what is new is embedded.
+goes on from there. obdsd index photos.index --add DATA, --remove NAME … and --refresh change it; only what is new is embedded. obdsd index
+photos.index alone tells what is in it.
 """
 
 from __future__ import annotations
@@ -9,18 +10,24 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from obdsd.cli.embed import MODEL, BackboneOptions, PassOptions, computed_before, open_both
-from obdsd.errors import InputError, Terminated
+from obdsd.cli.embed import MODEL, BackboneOptions, PassOptions, check_both, computed_before, open_both, tell_remark, tell_remarks
+from obdsd.errors import InputError, Terminated, printable
+from obdsd.files import read_mapping
 from obdsd.options import OpeningOptions, opening, option
 
 if TYPE_CHECKING:
     from obdsd.search import Index, Pass
+    from obdsd.search.folder import Stored
     from obdsd.terminal import Tell
+
+LABELS = 20  # that are shown
 
 
 @dataclass(frozen=True)
@@ -56,14 +63,17 @@ class Options(PassOptions):
             raise InputError("remove=true needs the names of items: obdsd index photos.index --remove NAME …")
         if self.refresh and len(self.data) > 1:
             raise InputError("refresh=true takes at most one collection, the one that moved: obdsd index photos.index --refresh DATA")
-        if not asked and self.out is None and self.rerank is None and self.kind is None:
+        only_look = not asked and self.out is None and self.rerank is None and self.kind is None
+        if only_look and not (Path(self.model).expanduser() / "index.json").is_file():
             raise InputError("say what to do: DATA and --out for a new index; --add, --remove, --refresh or --rerank to change one")
 
 
 def run(options: Options) -> None:
+    from obdsd.search.folder import is_index, read_settings
     from obdsd.terminal import stages
 
     start, place = time.monotonic(), Path(options.out or options.model).expanduser()
+    fitted = read_settings(place).rerank if is_index(place) else {}
     try:
         if options.out is not None:
             index = _build(options)
@@ -73,21 +83,25 @@ def run(options: Options) -> None:
     except (KeyboardInterrupt, Terminated):
         print(f"stopped; {place} keeps what was embedded: the same command goes on from there", file=sys.stderr)
         raise
-    _tell(index, time.monotonic() - start)
+    _tell(index, time.monotonic() - start, fitted)
+    if index.change is None and options.rerank is None:
+        print(*map(printable, _content(index)), sep="\n")
     if options.out is not None:
         print(f"search it with: obdsd search {shlex.quote(str(place))} PHOTO.jpg")
 
 
 def _build(options: Options) -> Index:
     from obdsd.search import Index
-    from obdsd.search.changing import check_new_place
     from obdsd.search.fitting import canonical
+    from obdsd.search.folder import check_new_place
     from obdsd.terminal import stages
 
-    check_new_place(Path(str(options.out)).expanduser())
-    rerank = [] if options.rerank is None else [canonical(options.rerank)]
     (data,) = options.data
-    embedder, collection = open_both(options.model, data, options)
+    check_new_place(Path(str(options.out)).expanduser())
+    check_both(options.model, data)
+    rerank = [] if options.rerank is None else [canonical(options.rerank)]  # seconds of imports: what is wrong is told before
+    embedder, collection = open_both(options.model, data, options, beside=True)
+    tell_remarks(collection)
     with stages(unit=collection.kind) as progress:
         how = _pass(options, progress, known=partial(computed_before, embedder, collection))
         return Index.build(
@@ -96,13 +110,17 @@ def _build(options: Options) -> Index:
 
 
 def _change(options: Options, progress: Tell) -> Index:
+    from obdsd.data import check_there
     from obdsd.search import Index
 
     for each in fields(BackboneOptions):
         if getattr(options, each.name) is not None:
             raise InputError(f"{each.name}={getattr(options, each.name)} is for a new index, this one has its model; leave it out")
     index = Index.open(options.model)
-    how = _pass(options, progress)
+    if options.add or options.refresh:
+        for data in options.data:
+            check_there(data)
+    how = _pass(options, progress, tell=tell_remark)
     if options.add:
         index = index.add(options.data[0], how=how, **_opening(options))
     elif options.remove:
@@ -126,7 +144,7 @@ def _opening(options: Options) -> dict[str, Any]:
     return {name: value for name, value in opening(options).items() if value != usual[name]}
 
 
-def _tell(index: Index, seconds: float) -> None:
+def _tell(index: Index, seconds: float, fitted: Mapping[str, Stored]) -> None:
     from obdsd.terminal import span
 
     settings, change = index.settings, index.change
@@ -138,4 +156,27 @@ def _tell(index: Index, seconds: float) -> None:
     if settings.kind != "flat":
         print(f"{settings.kind}: finds {100 * settings.recall:.1f} % of the 10 nearest items that an exact search finds")
     if settings.rerank:
-        print(f"re-rankers: {', '.join(settings.rerank)}")
+        told = [f"{spec} ({'kept' if fitted.get(spec) == file else 'fitted'})" for spec, file in settings.rerank.items()]
+        print(f"re-rankers: {', '.join(told)}")
+
+
+def _content(index: Index) -> list[str]:
+    """What is in an index."""
+    from obdsd.search.folder import checked
+
+    settings, items = index.settings, Counter(item.source for item in index.items)
+    labels = Counter(item.label for item in index.items if item.label is not None)
+    lines = [f"items of {source.data}: {items[number]:,}" for number, source in enumerate(settings.sources)]
+    shown = ", ".join(f"{label} {count:,}" for label, count in labels.most_common(LABELS))
+    more = ", …" if len(labels) > LABELS else ""
+    lines += [f"labels: {len(labels):,}, {shown}{more}"] if labels else []
+    without = len(index.items) - labels.total()
+    lines += [f"without a label: {without:,}"] if without else []
+    model = read_mapping(checked(index.path, settings.files["model.json"]))
+    sees = f", images of {model['preprocessing']['size']} px" if model["preprocessing"] else ""
+    lines.append(f"model: {model['backbone']}, head {model['head']}{sees}")
+    kept = sorted(((float(rate), known) for rate, known in settings.thresholds.items()), key=lambda pair: -pair[0])
+    lines += [
+        f"false-match rate {rate:g}: similarity {known['similarity']:.3f}, measured on {known.get('data', '?')}" for rate, known in kept
+    ]
+    return lines

@@ -135,7 +135,8 @@ def _add_flags(parser: argparse.ArgumentParser, kind: type, leave_out: set[str],
         is_switch, metavar = bool in (hints[each.name], *typing.get_args(hints[each.name])), _metavar(hints[each.name])
         how: dict[str, Any] = {"action": argparse.BooleanOptionalAction} if is_switch else {"metavar": metavar}
         is_shown = everything or kind is not TrainOptions or each.name in FIRST
-        group.add_argument(f"--{each.name.replace('_', '-')}", help=_help(each) if is_shown else argparse.SUPPRESS, **how)
+        short = [f"-{each.name}"] if len(each.name) == 1 else []
+        group.add_argument(f"--{each.name.replace('_', '-')}", *short, help=_help(each) if is_shown else argparse.SUPPRESS, **how)
         if kind is TrainOptions and each.name == "targets":
             group.add_argument("--omega", metavar="NUMBER", help=OMEGA if is_shown else argparse.SUPPRESS)
 

@@ -93,7 +93,7 @@ def _table(answers: Sequence[Answer], threshold: float | None, reranked: bool) -
 def _nothing(answer: Answer, threshold: float | None) -> str:
     if answer.most_alike is None:
         return "nothing alike: there is no other item"
-    return f"nothing alike: the nearest item has {answer.most_alike:.3f}, less than {threshold:.3f}"
+    return f"nothing alike: the nearest item has {answer.most_alike:.3f}, less than {threshold:.3f} (--threshold -1 finds all)"
 
 
 def _write_page(out: Path, index: Index, answers: Sequence[Answer], options: Options, threshold: float | None) -> None:

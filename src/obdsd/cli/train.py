@@ -119,5 +119,7 @@ def _advice(record: RunRecord, lost: float) -> list[str]:
         lines.append("  let held-out classes choose the epoch: --val-fraction 0.3 --select best")
     if options.backbone != "features" and options.pretrained and options.init is None:
         source = shlex.quote(f"{options.backbone}:{options.pretrained}")
-        lines.append(f"  or take the untrained features: obdsd embed {source} {shlex.quote(options.data)} --out rows.parquet")
+        data = shlex.quote(options.data)
+        lines.append(f"  or take the untrained features: obdsd index {source} {data} --out photos.index")
+        lines.append(f"  or as a file: obdsd embed {source} {data} --out rows.parquet")
     return lines

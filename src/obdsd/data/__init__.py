@@ -36,6 +36,7 @@ def open_data(
     allow_incomplete: bool = False,
     skip_unreadable: bool = False,
     drop_nan: bool = False,
+    beside: bool = False,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> Collection:
     """A collection by its name and path.
@@ -50,13 +51,14 @@ def open_data(
         allow_incomplete: Accept a benchmark with missing classes or files.
         skip_unreadable: Leave out images that cannot be read; `Collection.left_out` names them.
         drop_nan: Leave out vectors that hold NaN or infinity, or only zeros.
+        beside: Also take images that lie beside the class folders of a folder: the part `unlabelled`. They have no label.
         progress: Told the stage, how much of it is done, and of how much.
     """
     from obdsd.data.unusable import usable
 
     kind, path = _parsed(source)
     load = DATA.find(kind)
-    context = {"path": path, "seed": seed, "test_fraction": test_fraction, "allow_incomplete": allow_incomplete}
+    context = {"path": path, "seed": seed, "test_fraction": test_fraction, "allow_incomplete": allow_incomplete, "beside": beside}
     wanted = inspect.signature(load).parameters
     if root is not None:
         if "root" not in wanted:

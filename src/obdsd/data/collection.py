@@ -120,6 +120,13 @@ def collect_unlabelled(name: str, items: Items, splits: Sequence[str], why: str,
     return Collection(name, {split: part.replace(unlabelled=why) for split, part in parts.items()})
 
 
+def with_unlabelled(collection: Collection, positions: Sequence[int], why: str) -> Collection:
+    """The collection with one more part, of items that have no label; `why` says so."""
+    some_part = next(iter(collection.parts.values()))
+    lone = Part(some_part.items, np.array(positions, dtype=np.int64), np.zeros(len(positions), dtype=np.int64), ("",), unlabelled=why)
+    return replace(collection, parts={**collection.parts, "unlabelled": lone})
+
+
 def split_parts(
     name: str,
     items: Items,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from obdsd.data.collection import SPLITS, Collection, collect, collect_unlabelled, some
+from obdsd.data.collection import SPLITS, Collection, collect, collect_unlabelled, some, with_unlabelled
 from obdsd.data.columns import part_meant
 from obdsd.data.items import ImageFiles
 from obdsd.errors import InputError
@@ -26,31 +28,42 @@ class Found:
     others: list[str] = field(default_factory=list)
 
 
-def folder(path: Path, seed: int = 0, test_fraction: float = 0.5) -> Collection:
-    """Any folder with a folder of images for each class.
+def folder(path: Path, seed: int = 0, test_fraction: float = 0.5, beside: bool = False) -> Collection:
+    """Any folder of images, with a folder for each class or without.
 
     `photos/<class>/<image>` is split by class with a seed; `photos/train/<class>/<image>` and `photos/test/…` are taken as they are.
-    Images that lie in `photos` itself, without class folders, have no labels.
+    Images that lie in `photos` itself, without class folders, have no labels. Where there are class folders, too, such images are taken
+    only if they are asked for, by `beside`.
     """
     if not path.is_dir():
         what = "is a file, not a folder" if path.exists() else "no such folder"
-        raise InputError(f"{path}: {what}; give one that holds a folder for each class")
+        raise InputError(f"{path}: {what}; {_meant(path)}")
     places = _parts_given(path)
     found = {split: scan(path, place) for split, place in places.items()} if places else {"test": scan(path)}
     rows = [(image, c, split) for split, each in found.items() for c, images in each.classes.items() for image in images]
+    loose = [(image, split) for split, each in found.items() for image in each.loose]
+    if not rows and not loose:
+        raise InputError(
+            f"{path}: holds no image ({', '.join(SUFFIXES)}); expected {path}/<class>/<image>, or {path}/<image> without labels"
+        )
     if rows:
         images, labels, splits = zip(*rows, strict=True)
-        collection = collect(
-            str(path), ImageFiles(path, images), labels, splits if places else None, seed=seed, test_fraction=test_fraction
-        )
+        files = ImageFiles(path, [*images, *(image for image, _ in loose)] if beside else images)
+        collection = collect(str(path), files, labels, splits if places else None, seed=seed, test_fraction=test_fraction)
+        if beside and loose:
+            collection = with_unlabelled(collection, range(len(images), len(files.paths)), "lies beside the class folders")
     else:
-        loose = [(image, split) for split, each in found.items() for image in each.loose]
-        if not loose:
-            raise InputError(f"{path}: no class folder with images; expected {path}/<class>/<image>")
         images, splits = zip(*loose, strict=True)
         why = f"has no class folder with images; expected {path}/<class>/<image>"
         collection = collect_unlabelled(str(path), ImageFiles(path, images), splits, why)
-    return replace(collection, remarks=_remarks(path, found, places, bool(rows)))
+    return replace(collection, remarks=_remarks(path, found, places, bool(rows) and not beside))
+
+
+def _meant(path: Path) -> str:
+    """What to give instead of a path that is no folder."""
+    beside = _folders(path.parent) if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.7)
+    return f"did you mean folder:{path.parent / near[0]}?" if near else "give a folder of images"
 
 
 def _parts_given(path: Path) -> dict[str, str]:
@@ -62,16 +75,24 @@ def _parts_given(path: Path) -> dict[str, str]:
     return {split: given[split] for split in SPLITS if split in given} if known or only else {}
 
 
-def _remarks(path: Path, found: dict[str, Found], places: dict[str, str], labelled: bool) -> list[str]:
+def _remarks(path: Path, found: dict[str, Found], places: dict[str, str], without_loose: bool) -> list[str]:
     """What is there and not used."""
     unused = [name for name in _folders(path) if places and name not in places.values()]
     classes = [(os.path.join(places.get(split, ""), c), images) for split, each in found.items() for c, images in each.classes.items()]
     empty = [name for name, images in classes if not images]
-    loose = [image for each in found.values() if labelled for image in each.loose]
-    others = [file for each in found.values() for file in each.others]
-    kinds = {"folders beside the parts": unused, "class folders without images": empty, "images in no class folder": loose}
-    kinds["files that are no images by their suffix"] = others
-    return [f"{what} are not used: {len(names):,}, {some(names)}" for what, names in kinds.items() if names]
+    loose = [image for each in found.values() if without_loose for image in each.loose]
+    others = Counter(Path(file).suffix.lower() or "without a suffix" for each in found.values() for file in each.others)
+    kinds = {"folders beside the parts": unused, "class folders without images": empty}
+    remarks = [f"{what} are not used: {len(names):,}, {some(names)}" for what, names in kinds.items() if names]
+    if loose:
+        what = "image beside the class folders is" if len(loose) == 1 else "images beside the class folders are"
+        remarks.append(f"{len(loose):,} {what} left out: {some(loose)}")
+    if others:
+        *first, last = [f"{count:,} {suffix}" for suffix, count in others.most_common()]
+        counted = f"{', '.join(first)} and {last}" if first else last
+        verb = "is" if others.total() == 1 else "are"
+        remarks.append(f"{counted} {verb} not read; formats are {', '.join(SUFFIXES)}")
+    return remarks
 
 
 def class_folders(root: Path) -> Classes:

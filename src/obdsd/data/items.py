@@ -117,7 +117,8 @@ def read_image(path: Path, small: bool = False) -> Image.Image:
             ImageOps.exif_transpose(image, in_place=True)
             return _to_rgb(image)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as damage:
-        raise InputError(f"{path}: cannot be read as an image ({' '.join(str(damage).split())}); replace or remove it") from damage
+        reason = " ".join(str(damage).split()).removesuffix(" (0 bytes not processed)")
+        raise InputError(f"{path}: cannot be read as an image ({reason}); replace or remove it") from damage
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -48,10 +48,12 @@ def check_readable(collection: Collection, progress: Progress = lambda stage, do
     if not any(isinstance(part.items, ImageFiles) for part in collection.parts.values()):
         return
     faults = unreadable(collection, progress)
-    if any(faults.values()):
-        first = next(reason for found in faults.values() for reason in found.values())
+    reasons = [reason.rpartition(";")[0] for found in faults.values() for reason in found.values()]
+    if len(reasons) == 1:
+        raise InputError(f"{reasons[0]}; replace or remove it, or leave it out with --skip-unreadable")
+    if reasons:
         raise InputError(f"{_count(collection, faults)} cannot be read: {_named(collection, faults)}; replace or remove them, or leave "
-                         f"them out with --skip-unreadable; the first: {first.rpartition(';')[0]}")  # fmt: skip
+                         f"them out with --skip-unreadable; the first: {reasons[0]}")  # fmt: skip
 
 
 def left_out_lines(collection: Collection) -> list[str]:
@@ -62,6 +64,11 @@ def left_out_lines(collection: Collection) -> list[str]:
     why = "hold NaN or infinity, or only zeros" if collection.kind == "embeddings" else "cannot be read"
     total = len(names) + sum(map(len, collection.parts.values()))
     return [f"{collection.name}: {len(names):,} of {total:,} {collection.kind} are left out, as they {why}: {some(names)}"]
+
+
+def not_taken(collection: Collection) -> list[str]:
+    """All that is there and not taken: what a reader of the data noticed, and the items that were left out."""
+    return [*(f"{collection.name}: {remark}" for remark in collection.remarks), *left_out_lines(collection)]
 
 
 def without(collection: Collection, faults: Faults) -> Collection:

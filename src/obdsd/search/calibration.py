@@ -72,7 +72,8 @@ class Threshold:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Thresholds, the largest rate first, and what they were measured on. `searched` counts the items that a query is compared with.
+    """Thresholds, the largest rate first, and what they were measured on. `searched` counts the items that a query is compared with;
+    one that is among the queries and in the collection counts once.
 
     `half` is a similarity at which half of the queries miss their class, and the false-match rate there.
     """
@@ -161,6 +162,7 @@ def compare_all(points: Points, collection: Points | None, progress: Progress = 
     """Compare every item with all others, and with the collection; how many items a query is compared with.
 
     A copy of an item in the collection has its class and is not compared with it: an item's own class is looked for among the items alone.
+    For others the copy is as similar as the item, so it changes no rate, and it is not counted.
     """
     rows = points.embeddings
     others = np.empty((0, rows.shape[1]), dtype=np.float32) if collection is None else collection.embeddings
@@ -172,6 +174,7 @@ def compare_all(points: Points, collection: Points | None, progress: Progress = 
     groups = np.arange(len(rows)) if points.groups is None else np.unique(points.groups, return_inverse=True)[1]
     best = Best(np.empty(len(rows)), np.empty(len(rows)), labels)
     pairs = Pairs(np.zeros(BINS, dtype=np.int64), np.zeros(BINS, dtype=np.int64))
+    is_copy = np.zeros(len(others), dtype=bool)
     step = max(1, HELD // (len(rows) + len(others)))
     for start in range(0, len(rows), step):
         part = slice(start, min(start + step, len(rows)))
@@ -182,13 +185,14 @@ def compare_all(points: Points, collection: Points | None, progress: Progress = 
         best.own[part] = np.where(np.isfinite(own), own, np.nan)
         best.other[part] = np.where(is_same, -np.inf, cosines).max(axis=1)
         if len(others):
-            foreign = np.where(labels[part, None] == known, -np.inf, np.clip(rows[part] @ others.T, -1, 1))
-            best.other[part] = np.maximum(best.other[part], foreign.max(axis=1))
+            similar, is_known = np.clip(rows[part] @ others.T, -1, 1), labels[part, None] == known
+            best.other[part] = np.maximum(best.other[part], np.where(is_known, -np.inf, similar).max(axis=1))
+            is_copy |= (is_known & (similar > SAME)).any(axis=0)
         is_later = np.arange(part.start, part.stop)[:, None] < np.arange(len(rows))  # each pair counts once
         for counts, chosen in ((pairs.across, ~is_same & is_later), (pairs.inside, is_own & is_later)):
             counts += np.bincount(_bins(cosines[chosen]), minlength=BINS)
         progress("comparing", part.stop, len(rows))
-    return best, pairs, len(rows) - 1 + len(others)
+    return best, pairs, len(rows) - 1 + int((~is_copy).sum())
 
 
 def similarity_at(best: Best, rate: float) -> tuple[float, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -13,30 +12,22 @@ from typing import Any
 import numpy as np
 
 from obdsd.data import Collection, absolute_source, data_kind, open_data, short_name
+from obdsd.data.unusable import not_taken
 from obdsd.errors import InputError
 from obdsd.models import Embedder, open_model
 from obdsd.models.embedder import check_takes
 from obdsd.search.fitting import canonical, fit
-from obdsd.search.folder import PARTIAL, Settings, Source, Stored, alone, is_index, remove_old
+from obdsd.search.folder import Settings, Source, Stored, alone, check_new_place, is_index, remove_old
 from obdsd.search.how import Change, Pass, Progress
 from obdsd.search.index import Index
+from obdsd.search.naming import sources_named
 from obdsd.search.partial import Partial
 from obdsd.search.table import Item
 from obdsd.search.vectors import Kind
 from obdsd.search.writing import Content, located, model_digest, prefixed, save_model, switch, updated
 
-__all__ = ["add", "build", "check_new_place", "of_kind", "open_model", "refresh", "remove"]
+__all__ = ["add", "build", "of_kind", "open_model", "refresh", "remove"]
 NOT_YET = Stored("", 0, "")  # a re-ranker that is asked for and not fitted
-
-
-def check_new_place(out: Path) -> None:
-    """Refuse at once, before long work for it, a place for an index where something else is."""
-    nearest = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise InputError(f"{out}: cannot be written ({nearest} is no folder that can be written to); choose another place")
-    known = any((out / name).exists() for name in (PARTIAL, "index.json"))
-    if out.is_dir() and not known and any(not file.name.startswith(".") for file in out.iterdir()):
-        raise InputError(f"{out}: is a folder with other files; choose a place where nothing is")
 
 
 def source_of(data: str, collection: Collection, opening: Mapping[str, Any]) -> Source:
@@ -60,7 +51,7 @@ def build(
     """An index where there is none; where there is one of this model and these data, the data are looked at anew."""
     check_new_place(folder)
     wanted = [canonical(spec) for spec in rerank]
-    collection = collection or open_data(data, **opening, progress=how.progress)
+    collection = collection or open_data(data, **opening, beside=True, progress=how.progress)
     check_takes("given", embedder, data, collection.kind, collection.length)
     source = source_of(data, collection, opening)
     digest = model_digest(embedder)
@@ -79,7 +70,7 @@ def build(
 
 
 def add(index: Index, data: str, how: Pass, opening: Mapping[str, Any]) -> Change:
-    collection = open_data(data, **opening, progress=how.progress)
+    collection = open_data(data, **opening, beside=True, progress=how.progress)
     check_takes(str(index.path), index.embedder, data, collection.kind, collection.length)
     source = source_of(data, collection, opening)
     with alone(index.path):
@@ -101,7 +92,7 @@ def refresh(index: Index, data: str | None, how: Pass, opening: Mapping[str, Any
         sources = [replace(source, opening={**source.opening, **more}) for source in now.settings.sources]
         numbers = [*range(len(sources))]
         if data is not None:
-            collection = open_data(data, **opening, progress=how.progress)
+            collection = open_data(data, **opening, beside=True, progress=how.progress)
             sources, number = _moved(now.settings, source_of(data, collection, opening))
             numbers = [number]
         return apply(now, sources, {number: _reopened(now, sources[number], how.progress) for number in numbers}, how)
@@ -128,6 +119,9 @@ def apply(
     kept = kept or Partial(folder, settings.model, settings.dim)
     fitted = {**dict.fromkeys(rerank, NOT_YET), **settings.rerank}
     new = replace(settings, sources=[*sources], kind=kind or settings.kind, rerank=fitted)
+    for collection in opened.values():
+        for line in not_taken(collection):
+            how.tell(line)
     content, count = updated(kept, lambda: index.embedder, sources, opened, before, how)
     if not content.items:
         raise InputError(f"{folder}: nothing would be left in the index; remove the folder, if that is meant")
@@ -168,13 +162,7 @@ def _added(index: Index, source: Source, collection: Collection) -> tuple[list[S
 
 def _without(index: Index, names: Sequence[str]) -> list[Source]:
     """The sources without some items, all of which must be there or have been removed before."""
-    known = {name: number for number, source in enumerate(index.settings.sources) for name in source.removed}
-    known |= {item.name: item.source for item in index.items}
-    for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            remedy = f"did you mean {near[0]}?" if near else f"names are such as {index.items[0].name}"
-            raise InputError(f"{name!r} is no item of the index; {remedy}; nothing was removed")
+    known = sources_named(names, index.items, index.settings.sources)
     sources = []
     for number, source in enumerate(index.settings.sources):
         own = [name for name in names if known[name] == number]
@@ -188,7 +176,7 @@ def _reopened(index: Index, source: Source, progress: Progress) -> Collection:
     if place and not Path(place).exists():
         command = f"obdsd index {shlex.quote(str(index.path))} --refresh {kind}:NEW_PLACE"
         raise InputError(f"{index.path}: its data are no longer at {place}; if they moved: {command}; nothing was changed")
-    collection = open_data(source.data, root=source.root, **source.opening, progress=progress)
+    collection = open_data(source.data, root=source.root, **source.opening, beside=True, progress=progress)
     check_takes(str(index.path), index.embedder, source.data, collection.kind, collection.length)
     return collection
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -77,6 +78,16 @@ class Settings:
 
 def is_index(path: Path) -> bool:
     return (path / SETTINGS).is_file()
+
+
+def check_new_place(out: Path) -> None:
+    """Refuse at once, before long work for it, a place for an index where something else is."""
+    nearest = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise InputError(f"{out}: cannot be written ({nearest} is no folder that can be written to); choose another place")
+    known = any((out / name).exists() for name in (PARTIAL, SETTINGS))
+    if out.is_dir() and not known and any(not file.name.startswith(".") for file in out.iterdir()):
+        raise InputError(f"{out}: is a folder with other files; choose a place where nothing is")
 
 
 def read_settings(path: Path) -> Settings:

@@ -14,6 +14,10 @@ def silent(stage: str, done: int, total: int) -> None:
     """No progress is shown."""
 
 
+def unsaid(remark: str) -> None:
+    """No remark is shown."""
+
+
 def nothing(part: Any, device: Any) -> None:
     """No rows are known."""
 
@@ -27,6 +31,7 @@ class Pass:
         workers: Processes that read items; default one a core, at most 8, for image files.
         device: Where the model runs; `auto` takes the accelerator if there is one.
         progress: Told the stage, how much of it is done, and of how much.
+        tell: Told in a sentence what is in a collection and not taken into the index.
         known: Given a part and a device: its rows, if they were computed before, else None.
     """
 
@@ -34,6 +39,7 @@ class Pass:
     workers: int | None = None
     device: str = "auto"
     progress: Progress = silent
+    tell: Callable[[str], None] = unsaid
     known: Callable[[Any, Any], Any] = nothing
 
 

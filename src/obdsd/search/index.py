@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -18,6 +18,7 @@ from obdsd.search.answers import Answer, Hit
 from obdsd.search.fitting import canonical, fitted
 from obdsd.search.folder import MODEL, Settings, alone, checked, read_consistently, read_settings, write_settings
 from obdsd.search.how import Change, Pass
+from obdsd.search.naming import nearest_first, sources_named
 from obdsd.search.queries import queries_of, rows_of_queries
 from obdsd.search.ranking import nearest, reranked
 from obdsd.search.reranker import Fitted
@@ -100,6 +101,7 @@ class Index:
 
     def remove(self, names: Sequence[str], *, how: Pass | None = None) -> Index:
         """The index without these items. `refresh` does not bring them back, `add` of their collection does."""
+        sources_named(names, self.items, self.settings.sources)  # what is wrong is told before seconds of imports
         from obdsd.search import changing
 
         return Index._opened(self.path, changing.remove(self, names, how or Pass()))
@@ -152,9 +154,9 @@ class Index:
             return kept[max(kept)] if kept else None
         if false_match_rate not in kept:
             there = f"it has {', '.join(map('{:g}'.format, sorted(kept)))}" if kept else "none was measured"
-            raise InputError(
-                f"{self.path}: has no threshold for false_match_rate={false_match_rate:g}; {there}; obdsd calibrate measures them"
-            )
+            rates = ",".join(f"{rate:g}" for rate in sorted({*kept, false_match_rate}, reverse=True))
+            command = f"obdsd calibrate {shlex.quote(str(self.path))} DATA --rates {rates}"
+            raise InputError(f"{self.path}: has no threshold for false_match_rate={false_match_rate:g}; {there}; to measure it: {command}")
         return kept[false_match_rate]
 
     @cached_property
@@ -191,9 +193,10 @@ class Index:
         found = np.array([place for place, own in enumerate(labels) if own == label], dtype=np.int64)
         if not len(found):
             known = sorted({own for own in labels if own is not None})
-            near = difflib.get_close_matches(label, known, n=1, cutoff=0.5)
-            there = f"labels are such as {known[0]!r}" if known else "its items have no labels; leave it out"
-            raise InputError(f"within={label!r} is no label of the index; {f'did you mean {near[0]!r}?' if near else there}")
+            near = nearest_first(label, known)
+            more = f", … ({len(known):,})" if len(near) < len(known) else ""
+            there = f"its labels, the most alike first: {', '.join(near)}{more}" if known else "its items have no labels; leave it out"
+            raise InputError(f"within={label!r} is no label of the index; {there}")
         return found
 
     def search(
@@ -233,14 +236,15 @@ class Index:
         least = -math.inf if threshold is None else threshold
         answers = []
         for query, row, scores, places, nearest_one in zip(queries, rows, *found, most.tolist(), strict=True):
-            hits = self._hits(row, scores, places)
+            hits = self._hits(None if spec is None else row, scores, places)
             enough = [hit for hit in hits if (hit.similarity if spec is None else nearest_one) >= least]
             answers.append(Answer(query, enough, nearest_one if hits else None))
         return answers
 
-    def _hits(self, row: Rows, scores: Rows, places: NDArray[np.int64]) -> list[Hit]:
+    def _hits(self, row: Rows | None, scores: Rows, places: NDArray[np.int64]) -> list[Hit]:
+        """What was found for a query; its row is given where scores are no cosines."""
         there = places >= 0
-        similar = self.rows[places[there]] @ row
+        similar = scores[there] if row is None else self.rows[places[there]] @ row
         return [
             Hit(self.items[place].name, self.items[place].label, cosine, score, self.file(place), self.items[place].box)
             for place, cosine, score in zip(places[there].tolist(), similar.tolist(), scores[there].tolist(), strict=True)

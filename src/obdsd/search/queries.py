@@ -21,7 +21,8 @@ from obdsd.data.folders import scan
 from obdsd.data.items import Rows as RowItems
 from obdsd.data.items import read_image
 from obdsd.errors import InputError
-from obdsd.search.how import FEW, Pass
+from obdsd.search.how import FEW, Pass, silent
+from obdsd.search.naming import nearest_name
 
 if TYPE_CHECKING:
     from obdsd.models import Embedder
@@ -46,15 +47,23 @@ class _Pictures:
     on_disk = True
 
     def read(self, position: int) -> Image.Image:
-        image = self.queries[position].image
-        assert image is not None
-        return read_image(image) if isinstance(image, Path) else image.convert("RGB")
+        return _picture(self.queries[position])
 
     def name(self, position: int) -> str:
         return self.queries[position].name
 
     def content(self, position: int) -> bytes:
         return self.name(position).encode()
+
+
+def _picture(query: Query, small: bool = False) -> Image.Image:
+    assert query.image is not None
+    if not isinstance(query.image, Path):
+        return query.image.convert("RGB")
+    try:
+        return read_image(query.image, small)
+    except InputError as damage:
+        raise InputError(f"{str(damage).rpartition(';')[0]}; give an image") from damage
 
 
 def queries_of(asked: Any, places: Mapping[str, int], file: Callable[[int], Path | None]) -> list[Query]:
@@ -94,10 +103,22 @@ def of_word(word: str, places: Mapping[str, int], file: Callable[[int], Path | N
             raise InputError(f"{path}: holds no image ({', '.join(IMAGES)}); give a folder of images")
         return [Query(f"{path}/{image}", image=path / image) for image in images]
     if not path.exists():
-        near = difflib.get_close_matches(word, places, n=1, cutoff=0.5) or difflib.get_close_matches(word, _siblings(path), n=1)
-        remedy = f"did you mean {near[0]}?" if near else f"items have names such as {next(iter(places))}"
-        raise InputError(f"{word!r} is no file, no folder and no item of the index; {remedy}")
+        raise InputError(_unknown(word, places, file))
     return [Query(word, image=path)]
+
+
+def _unknown(word: str, places: Mapping[str, int], file: Callable[[int], Path | None]) -> str:
+    """What is wrong with a word that means nothing."""
+    inside = [name for name in places if name.startswith(f"{word.rstrip('/')}/")]
+    if inside:
+        where = str(file(places[inside[0]]) or "")
+        folder = where[: -len(inside[0])] + word if where.endswith(inside[0]) else ""
+        whole = f", or the whole folder by its path, {folder}" if folder and Path(folder).is_dir() else ""
+        return f"{word!r} is a folder in the index, with {len(inside):,} of its items; give one by its name, {inside[0]}{whole}"
+    path = Path(word).expanduser()
+    near = nearest_name(word, places) or next(iter(difflib.get_close_matches(word, _siblings(path), n=1)), None)
+    remedy = f"did you mean {near}?" if near else f"items have names such as {next(iter(places))}"
+    return f"{word!r} is no file, no folder and no item of the index; {remedy}"
 
 
 def _same(path: Path, other: Path | None) -> bool:
@@ -150,6 +171,8 @@ def rows_of_queries(queries: Sequence[Query], rows: Rows, embedder: Any, how: Pa
     if given:
         made[given] = _given_rows([queries[number] for number in given], rows.shape[1], embedder())
     images = [number for number, query in enumerate(queries) if query.image is not None]
+    for number in images[:FEW]:  # what is no image is told before seconds of imports
+        _picture(queries[number], small=True)
     if images:
         made[images] = _embedded([queries[number] for number in images], embedder(), how)
     return made
@@ -191,5 +214,5 @@ def _embedded(queries: Sequence[Query], embedder: Embedder, how: Pass) -> Rows:
     device = choose_device(how.device)
     model = embedder.to(device) if count < FEW else for_inference(embedder.to(device))
     workers = 0 if count < FEW else loader_workers(how.workers, part)
-    advance = counted(how.progress, "embedding", count)
+    advance = counted(silent if count < FEW else how.progress, "embedding", count)
     return embed(model, part, batch_size=how.batch_size, workers=workers, device=device, advance=advance)

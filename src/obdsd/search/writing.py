@@ -82,7 +82,7 @@ def items_of(source: Source, number: int, collection: Collection, before: Sequen
     names = [source.prefix + whole.name(index) for index in range(len(whole))]
     taken = [index for index, name in enumerate(names) if name not in removed]
     part = whole.take(np.array(taken, dtype=np.int64))
-    labels = [None] * len(part) if part.unlabelled else part.classes.tolist()
+    labels = [label or None for label in part.classes.tolist()]  # what has no label is of the class ""
     place = {position: index for index, position in enumerate(part.positions.tolist())}
 
     def look(position: int) -> Item:

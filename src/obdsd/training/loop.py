@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from obdsd.data import Collection
 from obdsd.data.teachers import OtherRows
-from obdsd.data.unusable import left_out_lines
+from obdsd.data.unusable import not_taken
 from obdsd.errors import InputError, Terminated
 from obdsd.evaluation import Scores
 from obdsd.evaluation.scores import finite_or_none
@@ -333,7 +333,7 @@ def _prepared(
     state, remarks = ranks.once(lambda: opened)  # type: ignore[misc]
     of_data += [trainer.remark] if trainer.remark else []
     of_system = [*trainer.system.teacher.remarks, *build.never_taught(options, trainer.system)]
-    return trainer, state, [*left_out_lines(collection), *of_data, *remarks, *of_models, *of_system]
+    return trainer, state, [*not_taken(collection), *of_data, *remarks, *of_models, *of_system]
 
 
 @contextmanager
