@@ -52,6 +52,18 @@ TARGETS = Table(
         "affine": "obdsd.method.targets:AffineScores",
     },
 )
+MATCHINGS = Table(
+    "matching",
+    {
+        "kl": "obdsd.method.matching:KL",
+        "rcl": "obdsd.method.relations:RCL",
+        "rkd": "obdsd.method.relations:RKD",
+        "pkt": "obdsd.method.relations:PKT",
+        "cosine": "obdsd.method.regression:Regression",
+        "plg": "obdsd.method.class_guidance:PLG",
+    },
+    context=("dim", "teacher_dim", "seed"),
+)
 SYSTEMS = Table(
     "system",
     {"standard": "obdsd.objectives.system:standard", "s2sd": "obdsd.objectives.s2sd:S2SDSystem"},
@@ -80,21 +92,21 @@ RERANKERS = Table(
         "k-reciprocal": "obdsd.search.k_reciprocal:KReciprocal",
     },
 )
-TABLES = {table.kind: table for table in (LOSSES, TEACHERS, TARGETS, SYSTEMS, DATA, RERANKERS)}
+TABLES = {table.kind: table for table in (LOSSES, TEACHERS, TARGETS, MATCHINGS, SYSTEMS, DATA, RERANKERS)}
 OUTSIDE: set[str] = set()
 """Modules that registered something from outside the package: a process that is started must import them, too."""
 
 
 def register(kind: str, name: str, build: Callable[..., Any]) -> None:
-    """Add a part of your own: a loss, teacher, targets, system, data set or re-ranker. From then on its name works everywhere.
+    """Add a part of your own: a loss, teacher, targets, matching, system, data set or re-ranker. From then on its name works everywhere.
 
     Args:
-        kind: `loss`, `teacher`, `targets`, `system`, `data` or `rerank`. (A metric: `obdsd.register_metric`.)
+        kind: `loss`, `teacher`, `targets`, `matching`, `system`, `data` or `rerank`. (A metric: `obdsd.register_metric`.)
         name: What it is called in options and on the command line.
         build: A function or class. What the training knows is passed to its arguments of these names: to a loss `num_classes`, `dim`
-            and `seed`; to a teacher `model`, `part` (the items that train), `num_samples` and `dim`; to a system `model`, `make_loss`,
-            `teacher`, `distill` and `seed`; to a data set `path`, `seed`, `test_fraction`, `allow_incomplete` and `root`. All other
-            arguments are its settings; a data set has none.
+            and `seed`; to a teacher `model`, `part` (the items that train), `num_samples` and `dim`; to a matching `dim`, `teacher_dim` and
+            `seed`; to a system `model`, `make_loss`, `teacher`, `distill` and `seed`; to a data set `path`, `seed`, `test_fraction`,
+            `allow_incomplete` and `root`. All other arguments are its settings; a data set has none.
     """
     if kind not in TABLES:
         raise InputError(f"kind={kind} is not known; {suggestion(kind, TABLES)}")

@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal
 
-from obdsd.catalogue import LOSSES, RERANKERS, SYSTEMS, TABLES, TARGETS, TEACHERS
+from obdsd.catalogue import MATCHINGS, RERANKERS, SYSTEMS, TABLES, TEACHERS
 from obdsd.convert import convert
 from obdsd.errors import InputError
 from obdsd.parts import suggestion
@@ -141,6 +141,17 @@ def _if_nobody_teaches(options: Any) -> str:
     return "teacher=none" if not options.distils else ""
 
 
+def _if_not_read(name: str) -> Callable[[Any], str]:
+    """Of what a matching may use, where it does not."""
+
+    def idle(options: Any) -> str:
+        matching = options.matching
+        read = getattr(MATCHINGS.find(matching.name), "reads", ())
+        return _if_nobody_teaches(options) or ("" if name in read else f"matching={matching}")
+
+    return idle
+
+
 def _if_no_network_teaches(options: Any) -> str:
     return _if_nobody_teaches(options) or _if_fixed(options)
 
@@ -150,6 +161,8 @@ ARCHITECTURE = ("backbone", "pooling", "head", "hidden", "dim", "size", "batchno
 
 METHOD, LENGTH, RUN, DATA = "what is learned from", "length and speed", "the run", "data and labels"
 MODEL, BATCHES, OPTIMISER, EVALUATION, RUNNING = "model", "batches and images", "optimiser", "evaluation", "machine and files"
+PARTS = ("loss", "teacher", "targets", "matching", "system")
+"""Options that say what a system is made of."""
 BY_PRESET = {"loss", "teacher", "targets", "weight", "epochs", "frozen", "lr", "backbone", "pretrained", "head_init"}
 """Options that presets and data change; their defaults here are the paper's."""
 FIRST = {
@@ -176,10 +189,17 @@ class TrainOptions:
     )
     teacher: Spec = option("previous-epoch", "Who teaches; previous-epoch is PSD and OBD-SD, none is the plain loss.", METHOD)
     targets: Spec = option(
-        "batch-diffusion(omega=0.3)", "What is taught; pairwise is PSD, batch-diffusion is OBD-SD.", METHOD, idle=_if_nobody_teaches
+        "batch-diffusion(omega=0.3)",
+        "What is taught; pairwise is PSD, batch-diffusion is OBD-SD.",
+        METHOD,
+        idle=_if_not_read("targets"),
     )
+    matching: Spec = option(
+        "kl", "How the student is compared with the teacher: with its targets (kl), or with its rows (rkd, rcl, …).", METHOD,
+        idle=_if_nobody_teaches,
+    )  # fmt: skip
     weight: float = option(1000.0, "Final weight of the distillation (λ).", METHOD, at_least=0, idle=_if_nobody_teaches)
-    temperature: float = option(1.0, "Temperature of the distillation (τ).", METHOD, above=0, idle=_if_nobody_teaches)
+    temperature: float = option(1.0, "Temperature of the distillation (τ).", METHOD, above=0, idle=_if_not_read("temperature"))
     epochs: int = option(150, "Length of the training.", LENGTH, at_least=1)
     frozen: bool = option(False, "Train the head alone, on features that the backbone computes once: minutes, not hours.", LENGTH)
     batch_size: int | None = option(
@@ -335,8 +355,8 @@ class TrainOptions:
     def __post_init__(self) -> None:
         for name, value in converted(TrainOptions, vars(self)).items():
             object.__setattr__(self, name, value)
-        for name, table in (("loss", LOSSES), ("teacher", TEACHERS), ("targets", TARGETS), ("system", SYSTEMS)):
-            object.__setattr__(self, name, table.checked(getattr(self, name)))
+        for name in PARTS:
+            object.__setattr__(self, name, TABLES[name].checked(getattr(self, name)))
         if self.rerank.name != "none":  # nothing is imported for none
             object.__setattr__(self, "rerank", RERANKERS.checked(self.rerank))
         if self.root is not None:  # the same folder from any working directory
@@ -455,8 +475,10 @@ def name_of_parts(options: TrainOptions) -> str:
     parts = ["ms" if options.loss.name == "multi-similarity" else options.loss.name]
     if options.has_teacher:
         parts.append(options.teacher.name)
-    if options.distils and (targets := _names(options.targets)) != "batch-diffusion":
+    if not why_idle(options, "targets") and (targets := _names(options.targets)) != "batch-diffusion":
         parts.append(targets)
+    if options.distils and options.matching.name != "kl":
+        parts.append(options.matching.name)
     if options.system.name != "standard":
         parts.append(options.system.name)
     return "+".join(parts)

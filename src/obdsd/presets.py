@@ -13,8 +13,8 @@ from obdsd.catalogue import DATA, TARGETS, TEACHERS
 from obdsd.convert import convert
 from obdsd.data import data_kind
 from obdsd.errors import InputError
-from obdsd.options import TrainOptions, as_dict, check_limits, converted, name_of_parts, part, why_idle
-from obdsd.parts import suggestion
+from obdsd.options import PARTS, TrainOptions, as_dict, check_limits, converted, name_of_parts, part, why_idle
+from obdsd.parts import MISSING, suggestion
 from obdsd.spec import Spec
 
 LOSSES: dict[str, dict[str, Any]] = {
@@ -101,8 +101,6 @@ SENTENCES = {
 }
 """What `obdsd presets` says of each loss and each method."""
 
-PARTS = ("loss", "teacher", "targets", "system")
-
 CONSTANTS: dict[str, Any] = {"omega": 0.3, "walk_temperature": 1.0, "heads_pooling": "avg+max", "feature_weight": 50.0}
 """What a data set may set for the parts of a method; the paper's for CUB-200-2011."""
 
@@ -166,8 +164,8 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
     elif images and name == RECOMMENDED:
         of_data |= WHOLE_NETWORK
     constants = {**CONSTANTS, **{key: of_data.pop(key) for key in CONSTANTS if key in of_data}}
-    if not _is_preset(name) and given.keys() >= {*PARTS}:  # a run's own name, made of its parts
-        of_method, name = {part: given[part] for part in PARTS}, ""
+    if not _is_preset(name) and given.keys() >= {*PARTS} - {"matching"}:  # a run's own name, made of its parts (earlier runs match by kl)
+        of_method, name = {part: given[part] for part in PARTS if part in given}, ""
     else:
         name = _taught(name, given)
         of_method = _method_settings(name, kind, constants)
@@ -192,8 +190,8 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
         value = as_dict(options)[option]
         if value != as_dict(usual)[option] and (why := why_idle(options, option)):
             idle[option] = _idle(option, value, why)
-    if omega is not None and not options.distils:
-        idle["omega"] = _idle("omega", omega, "teacher=none")
+    if omega is not None and (why := why_idle(options, "targets")):
+        idle["omega"] = _idle("omega", omega, why)
     elif omega is not None and "omega" not in TARGETS.settings(_innermost(options.targets).name):
         takers = [name for name in TARGETS.names if "omega" in TARGETS.settings(name)]
         idle["omega"] = f"omega={omega} does nothing with targets={_innermost(options.targets)}; it is a setting of {', '.join(takers)}"
@@ -258,7 +256,8 @@ def _with_omega(targets: Spec, asked: Any, usual: float) -> Spec:
     """The targets with the ω that was asked for, or with the data's if they need one and have none."""
     known, given = TARGETS.settings(targets.name), TARGETS.named(targets)
     if "omega" in known:
-        given["omega"] = asked if asked is not None else given.get("omega", usual)
+        own = usual if known["omega"].default is MISSING else known["omega"].default
+        given["omega"] = asked if asked is not None else given.get("omega", own)
     elif "targets" in given:  # targets around others
         given["targets"] = _with_omega(Spec.parse(given["targets"]), asked, usual)
     return Spec(targets.name, given)

@@ -67,6 +67,7 @@ class Teacher(nn.Module):
         faster: Makes a copy of a network that answers sooner. A teacher that is a `network` then asks such a copy of itself.
         preprocessing: How images are prepared for it; None as for the student. A training then shows it the same crops in its own size.
         remarks: What a user should know of it before a training begins.
+        dim: Length of its rows; None if it cannot tell before it is asked.
     """
 
     teaches = True
@@ -75,6 +76,7 @@ class Teacher(nn.Module):
     faster: Callable[[nn.Module], nn.Module] | None = None
     preprocessing: Any = None
     remarks: Sequence[str] = ()
+    dim: int | None = None
 
     def train(self, mode: bool = True) -> Teacher:
         return super().train(False)
@@ -115,6 +117,8 @@ class _CopyTeacher(Teacher):
             self.model = copy.deepcopy(model).requires_grad_(False)
         except RuntimeError as fault:
             raise InputError(f"model={type(model).__name__} cannot be copied ({fault}); let it keep no outputs between calls") from fault
+        length: Any = getattr(model, "dim", None)
+        self.dim = length if isinstance(length, int) else None
         self._fast: list[nn.Module] = []  # a list, so that the copy is no part of this module's state
         self.train(False)
 
@@ -259,6 +263,7 @@ class TableTeacher(Teacher):
         super().__init__()
         self.register_buffer("table", table, persistent)
         self.register_buffer("seen", seen, persistent)
+        self.dim = table.shape[1]
 
     def forward(self, inputs: Any, indices: Int[Tensor, " b"] | None = None) -> TeacherBatch:
         indices = self._own(indices)

@@ -23,7 +23,7 @@ from obdsd.errors import InputError, Terminated
 from obdsd.evaluation import Scores
 from obdsd.evaluation.scores import finite_or_none
 from obdsd.models.weights import fit
-from obdsd.options import TrainOptions, as_dict
+from obdsd.options import PARTS, TrainOptions, as_dict
 from obdsd.processes import first_process, versions
 from obdsd.stopping import Stop
 from obdsd.terminal import Tell, TrainingDisplay, Watch, stages, training_display
@@ -35,7 +35,7 @@ from obdsd.training.run_folder import RunFolder, RunRecord, as_begun, data_recor
 from obdsd.training.scoring import FROZEN
 from obdsd.training.trainer import Diverged, Place, Trainer
 
-SYSTEM = ("loss", "teacher", "targets", "system", "weight", "temperature", "ramp")
+SYSTEM = (*PARTS, "weight", "temperature", "ramp")
 """Options that a result repeats: what the system is made of."""
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from obdsd.catalogue import TARGETS
 from obdsd.convert import fits
 from obdsd.counting import Progress, counted
 from obdsd.data import Collection
@@ -74,7 +73,7 @@ class Trainer:
         self.answers: Answers | None = None  # how the teacher computes, if it is a network
         self.part = build.training_part(options, collection)
         sampler = sampler_of(options, self.part, self.ranks.rank, self.ranks.size)
-        TARGETS.build(options.targets)  # like the sampler, to refuse what is wrong before weights are downloaded
+        build.check_taught(options)  # like the sampler, to refuse what is wrong before weights are downloaded
         self.whole = model = build.model_of(options, collection)
         self.options = options = build.described(options, model, self.device)
         self.begun_as = model.trained_on

@@ -75,7 +75,8 @@ def _check(what: str, differences: Iterator[str]) -> Check:
 def _contradictions(record: RunRecord, tolerance: float) -> Iterator[str]:
     """What two files say differently."""
     result, options = read_mapping(record.folder / "result.json"), as_dict(record.options)
-    said = {**result["system"], "score": result["scored"], "seed": result["seed"], "preset": result["preset"]}
+    # runs from before there was a choice do not say how they matched
+    said = {"matching": "kl", **result["system"], "score": result["scored"], "seed": result["seed"], "preset": result["preset"]}
     yield from _differences("result.json", said, "config.yaml", {name: options[name] for name in (*SYSTEM, "score", "seed", "preset")})
     reference = RunFolder(record.folder, writes=False).reference() or {}
     for name in dict.fromkeys([*record.reference, *reference]):
