@@ -46,6 +46,8 @@ TARGETS = Table(
         "batch-diffusion": "obdsd.method.targets:BatchDiffusion",
         "global-diffusion": "obdsd.method.global_diffusion:GlobalDiffusion",
         "proxy-diffusion": "obdsd.method.targets:ProxyDiffusion",
+        "kernel": "obdsd.method.kernels:Kernel",
+        "global-kernel": "obdsd.method.kernels:GlobalKernel",
         "balanced": "obdsd.method.targets:Balanced",
         "mean-mix": "obdsd.method.targets:MeanMix",
         "uniform-mix": "obdsd.method.targets:UniformMix",

@@ -86,6 +86,15 @@ class Teacher(nn.Module):
         """The model that it asks, if that is one and stands still for an epoch at least."""
         return None
 
+    @property
+    def tells_all(self) -> bool:
+        """Whether it can tell its rows of the whole training set at once."""
+        return "model" in dict(self.named_children())
+
+    def all_rows(self, embed: Callable[[nn.Module], Float[Tensor, "n d"]]) -> tuple[Float[Tensor, "n d"], Bool[Tensor, " n"] | None]:
+        """Its rows of the whole training set, in the order of the items, and which it knows (None: all). `embed` gives a model's rows."""
+        return embed(self.get_submodule("model")), None
+
     def begin(self, student: nn.Module, train_first: Callable[[], nn.Module]) -> None:
         """Called once, before the first step; `train_first` trains the plain loss to its end and returns the model."""
 
@@ -268,6 +277,13 @@ class TableTeacher(Teacher):
     def forward(self, inputs: Any, indices: Int[Tensor, " b"] | None = None) -> TeacherBatch:
         indices = self._own(indices)
         return TeacherBatch(self.table[indices], known=None if self.seen is None else self.seen[indices], indices=indices)
+
+    @property
+    def tells_all(self) -> bool:
+        return self.steady
+
+    def all_rows(self, embed: Callable[[nn.Module], Float[Tensor, "n d"]]) -> tuple[Float[Tensor, "n d"], Bool[Tensor, " n"] | None]:
+        return self.table, self.seen
 
     def _own(self, indices: Tensor | None) -> Tensor:
         remedies = "call teacher(inputs, indices) with positions in the training set", "size the teacher by the training set"
