@@ -36,6 +36,7 @@ TEACHERS = Table(
         "features": "obdsd.models.teachers:features",
         "frozen": "obdsd.models.teachers:frozen",
         "embeddings": "obdsd.data.teachers:embeddings",
+        "classes": "obdsd.data.class_similarities:classes",
     },
     context=("model", "part", "num_samples", "dim"),
 )

@@ -48,6 +48,11 @@ STEPS = [
     ("ms+psd", {"teacher": TABLE, **ALONE, "micro_batch": 3}),
     ("ms+psd", {"teacher": LARGER, **ALONE, **IMAGES, "temperature": 0.02}),
     ("ms+bar", {"targets": "affine(scale=2.0, shift=-0.5)"}),
+    ("ms+psd", {"matching": "rkd", "micro_batch": 3}),
+    ("ms+psd", {"matching": "plg"}),
+    ("margin+psd", {"teacher": TABLE, "ramp": "constant", "matching": "cosine", "micro_batch": 3}),
+    ("ms+psd", {"targets": "kernel(neighbours=3, classmates=true)", "micro_batch": 3, "temperature": 0.1}),
+    ("ms+psd", {"teacher": TABLE, "ramp": "constant", "targets": "global-kernel(neighbours=5)", "temperature": 0.1}),
 ]
 
 

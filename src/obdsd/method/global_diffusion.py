@@ -55,8 +55,8 @@ class OfTrainingSet(nn.Module, Targets):
 
     @torch.no_grad()
     def fit(self, rows: Float[Tensor, "n d"], known: Bool[Tensor, " n"] | None = None) -> None:
-        """Walk over the samples with these embeddings, as far as they are known; all stays on their device. If it fails, the earlier walk is
-        kept."""
+        """Walk over the samples with these embeddings, of those that are known; all stays on their device. If it fails, the earlier walk
+        is kept."""
         check_rows("rows", rows)
         Z = in_full(rows).detach().clone()
         lengths = torch.linalg.vector_norm(Z.cpu(), dim=1)  # at once

@@ -20,7 +20,7 @@ from obdsd.method.checks import (
 from obdsd.method.diffusion import diffuse, symmetric_transition
 from obdsd.method.global_diffusion import OfTrainingSet
 from obdsd.method.graph import nearest_others, neighbour_graph, normalised
-from obdsd.method.local_walks import local_walks, most_visited
+from obdsd.method.local_walks import local_walks, most_visited, one_thread
 from obdsd.method.targets import Targets, rows_and_cosines
 from obdsd.method.teachers import Teacher, TeacherBatch
 
@@ -124,8 +124,9 @@ class GlobalKernel(OfTrainingSet):
         n, reach = len(Z), min(self.reach, len(Z))
         counts, visited, visits = [], [], []
         for own in torch.split(torch.arange(n, device=Z.device), max(1, CHUNK_NODES // (reach + 1))):
-            reached = most_visited(S, own, self.omega, reach)
-            often = local_walks(S, reached, self.omega)
+            with one_thread():
+                reached = most_visited(S, own, self.omega, reach)
+                often = local_walks(S, reached, self.omega)
             there = (reached >= 0) & (often > 0)
             counts.append(there.sum(dim=1))
             visited.append(reached[there].int())

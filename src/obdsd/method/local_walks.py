@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float, Int
@@ -13,6 +15,17 @@ from obdsd.method.graph import Graph, solve_walk
 
 BATCH_BYTES = 64 * 2**20  # of the table that finds nodes
 BATCH_NODES = 1 << 14  # nodes of all walks that are solved at a time: what they need stays in the processor's cache
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """The pieces of walks are too small to share: where other programs run, threads that wait for each other take ten times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @torch.no_grad()
