@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from obdsd.method.checks import check_number, check_temperature, require
 from obdsd.method.matching import OfRows
 
-ANGLE_BYTES = 256 * 2**20  # of angles held at a time: all of a batch of 350 rows
+ANGLE_BYTES = 256 * 2**20  # of sides and angles held at a time: all of 280 rows of length 128
 EQUAL = 1e-6  # rows that are nearer than this count as equal
 
 
@@ -51,7 +51,7 @@ class RKD(OfRows):
 
     Args:
         distance: Weight of the distances.
-        angle: Weight of the angles. They take b³·d steps, and memory for b³ numbers up to 350 rows; beyond, they are computed twice.
+        angle: Weight of the angles. They take b³·d steps; of more than about 280 rows they are computed twice, to bound the memory.
     """
 
     distance: float = 1.0
