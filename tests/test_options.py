@@ -165,6 +165,9 @@ def test_every_option_has_a_sentence_and_a_group():
 
 IDLE = [  # what makes some options do nothing, and values of those options
     ({"teacher": "none"}, "teacher=none", {"targets": "pairwise", "weight": 3.0, "temperature": 3.0, "ramp": "constant"}),
+    ({"teacher": "none"}, "teacher=none", {"matching": "rkd"}),
+    ({"matching": "rkd"}, "matching=rkd", {"targets": "pairwise", "temperature": 3.0}),
+    ({"matching": "plg"}, "matching=plg", {"targets": "pairwise"}),
     ({"backbone": "features"}, "backbone=features", {"pretrained": "imagenet", "pooling": "avg+max", "batchnorm": "train", "size": 64}),
     ({"backbone": "features"}, "backbone=features", {"crop": 0.5, "flip": False, "channels_last": True, "teacher_precision": "32"}),
     ({"frozen": True}, "frozen=True", {"batchnorm": "train", "crop": 0.5, "flip": False, "channels_last": True}),
