@@ -181,7 +181,7 @@ def described(options: TrainOptions, model: Embedder, device: torch.device) -> T
 def check_taught(options: TrainOptions) -> None:
     """Refuse settings of the targets and of the matching that cannot be, whatever the teacher is."""
     TARGETS.build(options.targets)
-    MATCHINGS.build(options.matching, dim=options.dim or 1)
+    MATCHINGS.build(options.matching, dim=options.dim or 1, teacher_dim=None, seed=options.seed)
 
 
 def system_of(options: TrainOptions, model: Embedder, part: Part) -> System:
