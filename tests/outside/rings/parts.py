@@ -85,7 +85,8 @@ class Squares(obdsd.Matching):
 
     reads = ("targets",)
 
-    def __init__(self, dim: int, times: float = 1.0) -> None:
+    def __init__(self, dim: int, teacher_dim: int | None, seed: int, times: float = 1.0) -> None:
+        assert teacher_dim is None  # this teacher does not tell
         self.times = times * dim
 
     def __call__(self, student, teacher, targets, temperature):
