@@ -141,6 +141,10 @@ def _if_nobody_teaches(options: Any) -> str:
     return "teacher=none" if not options.distils else ""
 
 
+def _if_no_targets(options: Any) -> str:
+    return _if_nobody_teaches(options) or ("" if options.has_targets else "teacher=none")
+
+
 def _if_no_network_teaches(options: Any) -> str:
     return _if_nobody_teaches(options) or _if_fixed(options)
 
@@ -176,10 +180,13 @@ class TrainOptions:
     )
     teacher: Spec = option("previous-epoch", "Who teaches; previous-epoch is PSD and OBD-SD, none is the plain loss.", METHOD)
     targets: Spec = option(
-        "batch-diffusion(omega=0.3)", "What is taught; pairwise is PSD, batch-diffusion is OBD-SD.", METHOD, idle=_if_nobody_teaches
+        "batch-diffusion(omega=0.3)", "What is taught; pairwise is PSD, batch-diffusion is OBD-SD.", METHOD, idle=_if_no_targets
     )
-    weight: float = option(1000.0, "Final weight of the distillation (λ).", METHOD, at_least=0, idle=_if_nobody_teaches)
-    temperature: float = option(1.0, "Temperature of the distillation (τ).", METHOD, above=0, idle=_if_nobody_teaches)
+    weight: float = option(
+        1000.0, "Final weight of the distillation (λ); with soft-labels the teacher's share of the target, 0 to 1.", METHOD, at_least=0,
+        idle=_if_nobody_teaches,
+    )  # fmt: skip
+    temperature: float = option(1.0, "Temperature of the distillation (τ).", METHOD, above=0, idle=_if_no_targets)
     epochs: int = option(150, "Length of the training.", LENGTH, at_least=1)
     frozen: bool = option(False, "Train the head alone, on features that the backbone computes once: minutes, not hours.", LENGTH)
     batch_size: int | None = option(
@@ -196,7 +203,7 @@ class TrainOptions:
     )
     resume: bool = option(False, "Go on with the run in that folder, from its last checkpoint.", RUN, scope="command")
 
-    system: Spec = option("standard", "How loss and teacher are put together; s2sd adds wider heads that teach.", METHOD)
+    system: Spec = option("standard", "How loss and teacher are put together; s2sd adds wider heads that teach, soft-labels shares the target.", METHOD)
     ramp: Literal["linear", "constant"] = option(
         "linear", "Whether the weight grows linearly with the epochs or is constant.", METHOD, idle=_if_nobody_teaches
     )
@@ -288,6 +295,16 @@ class TrainOptions:
         0, "Evaluations without improvement on held-out classes after which training stops; 0 never stops early.", EVALUATION, at_least=0
     )
     select: Literal["last", "best"] = option("last", "Which epoch's model is kept: the last, or the best on held-out classes.", EVALUATION)
+    keep: Literal["weights", "average"] = option(
+        "weights", "What is kept and scored: the weights as they are after an epoch, or their running average over the steps.", EVALUATION
+    )
+    average_decay: float = option(
+        0.99, "How slowly the running average follows: it looks back over about 1/(1-decay) steps.", EVALUATION, at_least=0, below=1,
+        idle=_unless("keep", "average"),
+    )  # fmt: skip
+    interpolate: bool = option(
+        False, "Let held-out classes choose, in tenths of the way, between the weights at the beginning and those at the end.", EVALUATION
+    )
     score: Literal["test", "validation", "none"] = option(
         "test", "What the finished model is scored on; validation leaves the test classes unread, for a search of settings; none scores "
         "nothing, as with --test-fraction 0.", EVALUATION
@@ -407,9 +424,15 @@ class TrainOptions:
         return getattr(TEACHERS.find(self.teacher.name), "teaches", True)
 
     @property
+    def has_targets(self) -> bool:
+        """Whether the targets say what is taught."""
+        return self.has_teacher or (self.distils and getattr(SYSTEMS.find(self.system.name), "teaches_targets", True))
+
+    @property
     def needs_held_out_classes(self) -> str | None:
         """The option that cannot do without them, if there is one."""
         wanted = {"select": self.select == "best", "patience": self.patience > 0, "score": self.score == "validation"}
+        wanted["interpolate"] = self.interpolate
         return next((name for name, wants in wanted.items() if wants), None)
 
     @property

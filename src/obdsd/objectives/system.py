@@ -34,9 +34,11 @@ class System(nn.Module):
 
     Attributes:
         teaches: Whether anything is taught without a teacher.
+        teaches_targets: Whether the targets say what that is.
     """
 
     teaches = False
+    teaches_targets = True
 
     def __init__(self, model: Any, objective: nn.Module, teacher: Teacher | None = None, distill: SelfDistillation | None = None) -> None:
         super().__init__()

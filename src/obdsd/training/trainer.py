@@ -19,7 +19,8 @@ from obdsd.data import Collection
 from obdsd.data.decoded import at_a_test, decoded
 from obdsd.errors import InputError
 from obdsd.method.stages import stage
-from obdsd.method.teachers import Teacher, TeacherBatch
+from obdsd.method.teachers import EMATeacher, PreviousEpochTeacher, Teacher, TeacherBatch
+from obdsd.models import Embedder
 from obdsd.models.weights import check_kinds, state_digest
 from obdsd.options import TrainOptions, hints_of
 from obdsd.preprocessing import Preprocessing
@@ -27,6 +28,7 @@ from obdsd.seeds import seed_of
 from obdsd.training import build
 from obdsd.training.features import as_rows, unit_features
 from obdsd.training.gradient import backward, gradient_share, in_chunks, targets_reading
+from obdsd.training.interpolation import check_interpolable
 from obdsd.training.loader import TrainingBatches, sampler_of
 from obdsd.training.quicker import PROBES, WAYS, Answers, best_way
 from obdsd.training.ranks import Ranks, engine
@@ -82,6 +84,7 @@ class Trainer:
             model = model.head_alone()
         self.model = build.with_whole_statistics(model, options.micro_batch, self.ranks.size, self.device)
         self.system = build.system_of(options, self.model, self.part).to(self.device)
+        self.copies = self._copies().to(self.device)
         if options.channels_last:
             self.model.to(memory_format=torch.channels_last)
         if options.compile:
@@ -99,7 +102,23 @@ class Trainer:
         self.part = build.training_part(options, self.collection)
         self.batches = TrainingBatches(options, self.part, self.model, sampler, teachers)
         self._stateful: dict[str, Any] = {"system": self.system, "optimizer": self.optimizer, "precision": self.fabric.strategy.precision}
-        self.scoring = Scoring(options, self.collection, self.model, self.ranks, progress)
+        self._stateful |= {name: copy for name, copy in self.copies.items()}
+        self.scoring = Scoring(options, self.collection, self.kept, self.ranks, progress)
+
+    def _copies(self) -> nn.ModuleDict:
+        """Copies of the model that the training keeps beside it: its running average, and what it was at the start."""
+        copies = nn.ModuleDict()
+        if self.options.keep == "average":
+            copies["average"] = EMATeacher(self.model, self.options.average_decay)
+        if self.options.interpolate:
+            check_interpolable(self.model)
+            copies["start"] = PreviousEpochTeacher(self.model)  # never updated
+        return copies
+
+    @property
+    def kept(self) -> Embedder:
+        """The model that is scored, and kept in the end."""
+        return self.copies["average"].model if "average" in self.copies else self.model  # type: ignore[return-value]
 
     def _frozen(self, progress: Progress) -> Collection:
         """The collection as the backbone's features."""
@@ -118,6 +137,8 @@ class Trainer:
         if self.options.head_init == "projection" and self.options.init is None:
             projection = torch.from_numpy(self.scoring.projection()).to(self.device)
             self.model.head.load_state_dict({"weight": projection, "bias": torch.zeros(len(projection))})
+        for copy in self.copies.values():
+            copy.begin(self.model, train_first)  # type: ignore[operator]
         self.system.begin(train_first)
 
     def begin_epoch(self) -> None:
@@ -160,6 +181,8 @@ class Trainer:
             taught = self.teach(shown, indices, all_labels)
         rows, parts = self.learn(inputs, all_labels, taught)
         self.system.after_step(all_indices, self.ranks.all(rows[:, : self.model.dim]))
+        if "average" in self.copies:
+            self.copies["average"].step(self.model)  # type: ignore[operator]
         return parts
 
     def teach(self, inputs: Tensor, indices: Tensor, labels: Tensor) -> TeacherBatch | None:
