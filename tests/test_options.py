@@ -178,8 +178,10 @@ IDLE = [  # what makes some options do nothing, and values of those options
     ({"head": "none"}, "head=none", {"head_lr": 0.1}),
     ({"optimizer": "adam"}, "optimizer=adam", {"momentum": 0.5}),
     ({"schedule": "cosine"}, "schedule=cosine", {"lr_gamma": 0.5}),
+    ({"keep": "weights"}, "keep=weights", {"average_decay": 0.5}),
 ]
-ACTS_BESIDE = {"momentum": {"optimizer": "sgd"}, "drop_nan": {"backbone": "features"}, "lr_gamma": {"schedule": "steps", "lr_steps": (2,)}}
+ACTS_BESIDE = {"average_decay": {"keep": "average"}}
+ACTS_BESIDE |= {"momentum": {"optimizer": "sgd"}, "drop_nan": {"backbone": "features"}, "lr_gamma": {"schedule": "steps", "lr_steps": (2,)}}
 
 
 def test_every_option_that_may_be_idle_is_listed_here():

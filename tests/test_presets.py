@@ -182,7 +182,11 @@ REFUSED = [
     ("ms+psd", {"epoch": 3}, "epoch=3 is no option here; did you mean epochs?"),
     ("ms+psd", {"loss": 5}, "loss: '5' must begin with a name"),
     ("ms+odb-sd", {}, "preset='ms+odb-sd' is not known; did you mean ms+obd-sd?"),
-    ("zzz", {}, "preset='zzz' is not known; it is a loss (ms, margin, r-margin, proxy-anchor, proxy-nca, soft-triple, nt-xent, ms-tuned, supcon, "),
+    (
+        "zzz",
+        {},
+        "preset='zzz' is not known; it is a loss (ms, margin, r-margin, proxy-anchor, proxy-nca, soft-triple, nt-xent, ms-tuned, supcon, ",
+    ),
 ]
 test_what_does_nothing_or_is_not_known_is_refused = refused(
     [((name, changes), message) for name, changes, message in REFUSED], lambda given: preset(given[0], "folder:x", **given[1])

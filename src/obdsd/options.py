@@ -203,7 +203,9 @@ class TrainOptions:
     )
     resume: bool = option(False, "Go on with the run in that folder, from its last checkpoint.", RUN, scope="command")
 
-    system: Spec = option("standard", "How loss and teacher are put together; s2sd adds wider heads that teach, soft-labels shares the target.", METHOD)
+    system: Spec = option(
+        "standard", "How loss and teacher are put together; s2sd adds wider heads that teach, soft-labels shares the target.", METHOD
+    )
     ramp: Literal["linear", "constant"] = option(
         "linear", "Whether the weight grows linearly with the epochs or is constant.", METHOD, idle=_if_nobody_teaches
     )

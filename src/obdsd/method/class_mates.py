@@ -17,8 +17,8 @@ from obdsd.method.teachers import TeacherBatch
 class ClassMates(Targets):
     """softmax(D_m/τ) of an item's class-mates m without the item and m itself, averaged over them: CS-KD's idea on rows, ours.
 
-    The target of item i is T_i = mean over class-mates m of softmax_{j≠i,m}(D_mj/τ), a distribution over the other rows. Items without a
-    class-mate are taught nothing. With system=soft-labels the labels' share is what holds class-mates together: T_im is 0 for an only mate m.
+    T_i = mean over class-mates m of softmax_{j≠i,m}(D_mj/τ): a distribution over the other rows, or nothing without class-mates. Of an
+    only mate m, T_im is 0: use it with system=soft-labels, where the labels' share holds class-mates together.
 
     >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [-1.0, 0.0]])
     >>> ClassMates()(TeacherBatch(z, labels=torch.tensor([0, 0, 1, 2])))

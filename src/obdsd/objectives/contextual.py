@@ -17,11 +17,11 @@ SPREAD, MEAN = 0.1, 0.3  # weight of the mean similarity's distance from its tar
 def contextual(neighbours: int = 4, slack: float = 0.05, share: float = 0.2) -> Objective:
     """Contextual: the share of neighbours that two items have in common should be 1 in a class and 0 between classes.
 
-    λ·L_contrastive + (1-λ)·L_context + 0.1·(mean of S - 0.3)². The contrastive part takes the mean of the positive max(0.75-S, 0) in a class
-    and of the positive max(S-0.6, 0) between classes. N_ij is 1 where j's squared distance from i is at most `slack` above that of i's
-    k-th neighbour, i itself being the first. J_ij is the share of neighbours that i and j have in common, averaged over j's mutual neighbours
-    among the k/2 nearest, and made symmetric; L_context is the mean of (1-J)² in a class and of J² between classes. The steps of N have a
-    gradient of 10 everywhere. Rows are normalised inside.
+    λ·L_contrastive + (1-λ)·L_context + 0.1·(mean of S - 0.3)². The contrastive part is the mean of the positive max(0.75-S, 0) in a class
+    plus the mean of the positive max(S-0.6, 0) between classes. N_ij is 1 where j's squared distance from i is at most `slack` above that
+    of i's k-th neighbour, i itself being the first. J_ij is the share of neighbours that i and j have in common, averaged over i's mutual
+    neighbours among the k/2 nearest, and made symmetric; L_context is the mean of (1-J)² in a class and of J² between classes. Steps have
+    a gradient of 10 everywhere. Rows are normalised inside.
 
     Args:
         neighbours: Neighbours k of an item, itself included; its authors take the number of a class's items in a batch.

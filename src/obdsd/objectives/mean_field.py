@@ -10,9 +10,7 @@ from obdsd.method.checks import check_number, require
 from obdsd.objectives.objective import Objective, check_sizes, one_a_class
 
 
-def mean_field(
-    num_classes: int, dim: int, seed: int = 0, positive: float = 0.02, negative: float = 0.3, apart: float = 0.0
-) -> Objective:
+def mean_field(num_classes: int, dim: int, seed: int = 0, positive: float = 0.02, negative: float = 0.3, apart: float = 0.0) -> Objective:
     """Mean-field contrastive: one trained vector a class stands for its items in a contrastive loss.
 
     With d = 1 - cosine, m_c the class's vectors and y_i the class of row i, it is the mean over rows of

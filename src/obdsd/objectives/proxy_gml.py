@@ -12,9 +12,7 @@ from obdsd.method.checks import check_number, require
 from obdsd.objectives.objective import Objective, check_sizes, seeded
 
 
-def proxy_gml(
-    num_classes: int, dim: int, seed: int = 0, proxies: int = 12, kept: float = 0.05, regulariser: float = 0.3
-) -> Objective:
+def proxy_gml(num_classes: int, dim: int, seed: int = 0, proxies: int = 12, kept: float = 0.05, regulariser: float = 0.3) -> Objective:
     """ProxyGML: cross-entropy over classes of the sums of similarities to the proxies that a row keeps, and the same for the proxies.
 
     Of all proxies a row keeps the share `kept`: those of its own class first, then the most similar others. A class's logit is the sum of
@@ -38,7 +36,7 @@ def proxy_gml(
 
 def several_a_class(loss: ProxyGML) -> Float[Tensor, "c n d"]:
     """The proxies of each class."""
-    return loss.proxies.unflatten(0, (loss.num_classes, -1))
+    return loss.proxies.view(loss.num_classes, -1, loss.proxies.shape[1])
 
 
 class ProxyGML(nn.Module):
@@ -77,4 +75,4 @@ class ProxyGML(nn.Module):
         return torch.zeros_like(own).scatter(1, nearest, True)
 
     def _by_class(self, values: Float[Tensor, "n p"]) -> Float[Tensor, "n c"]:
-        return values.unflatten(1, (self.num_classes, -1)).sum(dim=2)
+        return values.view(len(values), self.num_classes, -1).sum(dim=2)

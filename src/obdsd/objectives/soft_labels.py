@@ -22,14 +22,15 @@ from obdsd.objectives.system import System
 class SoftLabels(System):
     """Soft labels: the target of loss=supcon is (1-m)·labels + m·the teacher's row; m is the weight, 0 to 1, times the ramp.
 
-    With p_i the student's softmax over the items j≠i at the loss's temperature, y_i uniform over i's class-mates, and t_i the targets of the
-    teacher without the diagonal, scaled to sum to 1, it is
+    With p_i the student's softmax over the items j≠i at the loss's temperature, y_i uniform over i's class-mates, and t_i the teacher's
+    targets without the diagonal, scaled to sum to 1, it is
 
         L = -mean_i Σ_{j≠i} [(1-m)·y_ij + m·t_ij]·log p_ij = (1-m)·SupCon + m·the listwise loss of t
 
     Without a teacher t_i is uniform: label smoothing, the control. An item that the teacher does not know keeps its labels.
     """
 
+    objective: Any
     teaches = True
     teaches_targets = False
 
@@ -52,7 +53,7 @@ class SoftLabels(System):
         if share == 0:
             return base, torch.zeros_like(base)
         with stage("targets"):
-            scores = inner_products(rows, rows) / self.objective.loss.temperature  # type: ignore[union-attr]
+            scores = inner_products(rows, rows) / self.objective.loss.temperature
             return base, share * listwise(scores, self.target(taught, labels))
 
     @torch.no_grad()

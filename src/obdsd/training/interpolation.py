@@ -51,5 +51,5 @@ def told(found: Mapping[str, Any]) -> str:
     'weights 50 % of the way from the start to the end: Recall@1 75.0 on held-out classes, 50.0 at the start, 70.0 at the end'
     """
     first, *_, last = found["recall@1"]
-    here = f"Recall@1 {100 * max(found['recall@1']):.1f} on held-out classes"
-    return f"weights {100 * found['share']:.0f} % of the way from the start to the end: {here}, {100 * first:.1f} at the start, {100 * last:.1f} at the end"
+    best = f"weights {100 * found['share']:.0f} % of the way from the start to the end: Recall@1 {100 * max(found['recall@1']):.1f}"
+    return f"{best} on held-out classes, {100 * first:.1f} at the start, {100 * last:.1f} at the end"

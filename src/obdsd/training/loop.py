@@ -194,7 +194,7 @@ class Loop:
             fit(trainer.kept, self.ranks.once(lambda: self.folder.checkpoints.read_best(chosen)), self.folder.checkpoints.best(chosen))
             self.scoring.forget()
         by += ", running average" * (options.keep == "average")
-        found = self._interpolate(display) if options.interpolate else None
+        found = None if trainer.start is None else self._interpolate(trainer.start.model, display)
         by += ", interpolated" * options.interpolate
         if trainer.kept is not trainer.model:
             trainer.model.load_state_dict(trainer.kept.state_dict())
@@ -211,7 +211,7 @@ class Loop:
             kept = f"the trained model is kept in {self.folder.model}, only its scores are missing"
             raise InputError(f"{fault}; {kept}: mend that, then the same command with --resume scores it") from fault
 
-    def _interpolate(self, display: TrainingDisplay) -> dict[str, Any]:
+    def _interpolate(self, start: nn.Module, display: TrainingDisplay) -> dict[str, Any]:
         """Let held-out classes choose how far to go from the weights at the start to those that are kept."""
         display.note("scoring the weights between the start and the end on held-out classes")
 
@@ -219,7 +219,7 @@ class Loop:
             self.scoring.forget()
             return float(self.scoring.validation().as_dict()["recall@1"] or 0.0)
 
-        found = go_back(self.trainer.kept, self.trainer.copies["start"].model.state_dict(), recall)
+        found = go_back(self.trainer.kept, start.state_dict(), recall)
         self.scoring.forget()
         display.note(told(found))
         return found

@@ -82,9 +82,13 @@ class Trainer:
         self.begun_as = model.trained_on
         if options.frozen:
             model = model.head_alone()
+        if options.interpolate:
+            check_interpolable(model)
         self.model = build.with_whole_statistics(model, options.micro_batch, self.ranks.size, self.device)
         self.system = build.system_of(options, self.model, self.part).to(self.device)
-        self.copies = self._copies().to(self.device)
+        self.average = EMATeacher(self.model, options.average_decay) if options.keep == "average" else None
+        self.start = PreviousEpochTeacher(self.model) if options.interpolate else None  # never updated
+        self.copies = {name: copy for name, copy in (("average", self.average), ("start", self.start)) if copy is not None}
         if options.channels_last:
             self.model.to(memory_format=torch.channels_last)
         if options.compile:
@@ -102,23 +106,13 @@ class Trainer:
         self.part = build.training_part(options, self.collection)
         self.batches = TrainingBatches(options, self.part, self.model, sampler, teachers)
         self._stateful: dict[str, Any] = {"system": self.system, "optimizer": self.optimizer, "precision": self.fabric.strategy.precision}
-        self._stateful |= {name: copy for name, copy in self.copies.items()}
+        self._stateful |= self.copies
         self.scoring = Scoring(options, self.collection, self.kept, self.ranks, progress)
-
-    def _copies(self) -> nn.ModuleDict:
-        """Copies of the model that the training keeps beside it: its running average, and what it was at the start."""
-        copies = nn.ModuleDict()
-        if self.options.keep == "average":
-            copies["average"] = EMATeacher(self.model, self.options.average_decay)
-        if self.options.interpolate:
-            check_interpolable(self.model)
-            copies["start"] = PreviousEpochTeacher(self.model)  # never updated
-        return copies
 
     @property
     def kept(self) -> Embedder:
         """The model that is scored, and kept in the end."""
-        return self.copies["average"].model if "average" in self.copies else self.model  # type: ignore[return-value]
+        return self.model if self.average is None else self.average.model  # type: ignore[return-value]
 
     def _frozen(self, progress: Progress) -> Collection:
         """The collection as the backbone's features."""
@@ -138,7 +132,7 @@ class Trainer:
             projection = torch.from_numpy(self.scoring.projection()).to(self.device)
             self.model.head.load_state_dict({"weight": projection, "bias": torch.zeros(len(projection))})
         for copy in self.copies.values():
-            copy.begin(self.model, train_first)  # type: ignore[operator]
+            copy.begin(self.model, train_first)
         self.system.begin(train_first)
 
     def begin_epoch(self) -> None:
@@ -181,8 +175,8 @@ class Trainer:
             taught = self.teach(shown, indices, all_labels)
         rows, parts = self.learn(inputs, all_labels, taught)
         self.system.after_step(all_indices, self.ranks.all(rows[:, : self.model.dim]))
-        if "average" in self.copies:
-            self.copies["average"].step(self.model)  # type: ignore[operator]
+        if self.average is not None:
+            self.average.step(self.model)
         return parts
 
     def teach(self, inputs: Tensor, indices: Tensor, labels: Tensor) -> TeacherBatch | None:
