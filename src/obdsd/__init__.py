@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # what `__getattr__` below resolves, for type checkers and ed
     from obdsd.catalogue import register
     from obdsd.errors import InputError
     from obdsd.evaluation.metrics import Metric, register_metric
+    from obdsd.method.class_mates import ClassMates
     from obdsd.method.diffusion import diffuse, softmax_transition, symmetric_transition
     from obdsd.method.distillation import SelfDistillation
     from obdsd.method.global_diffusion import GlobalDiffusion
@@ -32,8 +33,8 @@ if TYPE_CHECKING:  # what `__getattr__` below resolves, for type checkers and ed
 __version__ = "0.1.0"
 
 __all__ = [
-    "AffineScores", "Balanced", "BatchDiffusion", "BornAgainTeacher", "EMATeacher", "FrozenTeacher", "GlobalDiffusion", "InputError",
-    "MeanMix", "MemoryTeacher", "Metric", "Objective", "PairwiseTargets", "PreviousEpochTeacher", "ProxyDiffusion", "SelfDistillation",
+    "AffineScores", "Balanced", "BatchDiffusion", "BornAgainTeacher", "ClassMates", "EMATeacher", "FrozenTeacher", "GlobalDiffusion",
+    "InputError", "MeanMix", "MemoryTeacher", "Metric", "Objective", "PairwiseTargets", "PreviousEpochTeacher", "ProxyDiffusion", "SelfDistillation",
     "System", "Targets", "Teacher", "TeacherBatch", "UniformMix", "__version__", "data", "diffuse", "evaluation", "experiments", "method",
     "models", "objectives", "presets", "register", "register_metric", "report", "search", "softmax_transition", "symmetric_transition",
     "training",
@@ -42,6 +43,7 @@ _NAMES = {
     "catalogue": "register",
     "errors": "InputError",
     "evaluation.metrics": "Metric register_metric",
+    "method.class_mates": "ClassMates",
     "method.diffusion": "diffuse softmax_transition symmetric_transition",
     "method.distillation": "SelfDistillation",
     "method.global_diffusion": "GlobalDiffusion",
