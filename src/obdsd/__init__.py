@@ -34,10 +34,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AffineScores", "Balanced", "BatchDiffusion", "BornAgainTeacher", "ClassMates", "EMATeacher", "FrozenTeacher", "GlobalDiffusion",
-    "InputError", "MeanMix", "MemoryTeacher", "Metric", "Objective", "PairwiseTargets", "PreviousEpochTeacher", "ProxyDiffusion", "SelfDistillation",
-    "System", "Targets", "Teacher", "TeacherBatch", "UniformMix", "__version__", "data", "diffuse", "evaluation", "experiments", "method",
-    "models", "objectives", "presets", "register", "register_metric", "report", "search", "softmax_transition", "symmetric_transition",
-    "training",
+    "InputError", "MeanMix", "MemoryTeacher", "Metric", "Objective", "PairwiseTargets", "PreviousEpochTeacher", "ProxyDiffusion",
+    "SelfDistillation", "System", "Targets", "Teacher", "TeacherBatch", "UniformMix", "__version__", "data", "diffuse", "evaluation",
+    "experiments", "method", "models", "objectives", "presets", "register", "register_metric", "report", "search", "softmax_transition",
+    "symmetric_transition", "training",
 ]  # fmt: skip
 _NAMES = {
     "catalogue": "register",

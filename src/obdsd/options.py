@@ -149,6 +149,10 @@ def _if_no_network_teaches(options: Any) -> str:
     return _if_nobody_teaches(options) or _if_fixed(options)
 
 
+def _if_nothing_is_drawn(options: Any) -> str:
+    return _unless("supervision", "labels")(options) or _unless("batches", "drawn")(options)
+
+
 ARCHITECTURE = ("backbone", "pooling", "head", "hidden", "dim", "size", "batchnorm")
 """Options that say what a model is made of; with `init` they follow from the model that is there."""
 
@@ -256,8 +260,12 @@ class TrainOptions:
 
     per_class: int = option(2, "Items of a class in a batch; views of an image without supervision.", BATCHES)
     epoch_batches: int = option(0, "Batches in an epoch, to try something out; 0 takes as many as the data fill.", BATCHES, at_least=0)
+    batches: Literal["drawn", "rounds"] = option(
+        "drawn", "How classes come into batches: drawn anew for each, or in rounds in which all have their turn (EPSHN).",
+        BATCHES, idle=_unless("supervision", "labels"),
+    )  # fmt: skip
     replacement: bool = option(
-        False, "Draw classes and items with replacement, as the published code does.", BATCHES, idle=_unless("supervision", "labels")
+        False, "Draw classes and items with replacement, as the published code does.", BATCHES, idle=_if_nothing_is_drawn
     )
     crop: float = option(0.08, "The smallest share of an image that a random crop keeps; 1 keeps all.", BATCHES, above=0, idle=_if_fixed)
     flip: bool = option(True, "Mirror images at random.", BATCHES, idle=_if_fixed)

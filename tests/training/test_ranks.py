@@ -54,7 +54,7 @@ STEPS = [
     ("recall-at-k+psd", {}),
     ("contextual+psd", {"per_class": 4}),
     ("mean-field+psd", {}),
-    ("epshn+psd", {"per_class": 4}),
+    ("epshn+psd", {"per_class": 4, "batches": "rounds"}),
     ("proxy-gml+psd", {"loss": "proxy-gml(kept=0.2)"}),
 ]
 

@@ -78,6 +78,16 @@ def test_chunks_of_a_batch_give_the_same_gradient(options, name, changes):
             torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-5 * float(one.grad.abs().max()))
 
 
+def test_epshn_in_rounds_goes_on_to_the_same_bits(finished, broken_off):
+    rounds = {"batches": "rounds", "per_class": 4}
+    broken = broken_off(Trainer, "step", 7, KeyboardInterrupt, "epshn", **rounds, checkpoint_steps=1)
+    train(broken, show=False)
+    whole = finished("epshn", **rounds)
+    assert_same_end(whole.folder, broken.out)
+    batches = [[draw.item for draw in batch] for batch in trainer_of(whole.options).batches.sampler.epoch(0)]
+    assert len(batches) == 12 * 8 // 16  # 12 classes of 6: two rounds of 4, two of them drawn again
+
+
 @pytest.mark.parametrize("name", ["recall-at-k", "contextual", "mean-field", "epshn", "proxy-gml", "ms-tuned"])
 def test_a_few_steps_lower_the_loss(options, name):
     _, parts = few_steps(options(name, lr=0.01, per_class=4), count=40)
