@@ -6,10 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pytorch_metric_learning import distances
 from pytorch_metric_learning import losses as library
 
 from obdsd import objectives
+from obdsd.catalogue import LOSSES
 from obdsd.method.distillation import listwise
+from obdsd.presets import preset
 from tests.oracles import losses as literal
 from tests.oracles import slow
 from tests.refusing import refused
@@ -171,6 +174,17 @@ def test_supcon_is_the_cross_entropy_to_the_class_mates():
     assert_same(objectives.supcon(0.2)(Z, LABELS), listwise(Z @ Z.T / 0.2, target))
     default = library.SupConLoss(0.2)(Z, LABELS)  # leaves items without class-mates out of the mean
     assert_same(objectives.supcon(0.2)(Z, LABELS) * 13 / 12, default)
+
+
+def test_the_tuned_multi_similarity_mines_nothing():
+    """It is the library's, without a miner, in value and gradient."""
+    labels, rows = torch.arange(6).repeat(2), Z[:12]
+    tuned = LOSSES.build(preset("ms-tuned", "x.npz").loss, num_classes=6, dim=6, seed=0)
+    plain = library.MultiSimilarityLoss(
+        alpha=0.01, beta=50.6, base=0.56, distance=distances.DotProductSimilarity(normalize_embeddings=False)
+    )
+    for ours, theirs in zip(*(value_and_gradients(lambda z, of=of: of(z, labels), rows) for of in (tuned, plain)), strict=True):
+        assert_same(ours, theirs)
 
 
 def test_a_perfect_order_has_the_best_recall():
