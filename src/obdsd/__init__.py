@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # what `__getattr__` below resolves, for type checkers and ed
     from obdsd.errors import InputError
     from obdsd.evaluation.metrics import Metric, register_metric
     from obdsd.method.class_guidance import PLG
+    from obdsd.method.class_mates import ClassMates
     from obdsd.method.diffusion import diffuse, softmax_transition, symmetric_transition
     from obdsd.method.distillation import SelfDistillation
     from obdsd.method.global_diffusion import GlobalDiffusion
@@ -37,16 +38,17 @@ if TYPE_CHECKING:  # what `__getattr__` below resolves, for type checkers and ed
 __version__ = "0.1.0"
 
 __all__ = [
-    "KL", "PKT", "PLG", "RCL", "RKD", "AffineScores", "Balanced", "BatchDiffusion", "BornAgainTeacher", "EMATeacher", "FrozenTeacher",
-    "GlobalDiffusion", "GlobalKernel", "InputError", "Kernel", "Matching", "MeanMix", "MemoryTeacher", "Metric", "Objective",
-    "PairwiseTargets", "PreviousEpochTeacher", "ProxyDiffusion", "Regression", "SelfDistillation", "System", "Targets", "Teacher",
-    "TeacherBatch", "UniformMix", "__version__", "data", "diffuse", "evaluation", "experiments", "method", "models", "objectives",
-    "presets", "register", "register_metric", "report", "search", "softmax_transition", "symmetric_transition", "training",
+    "KL", "PKT", "PLG", "RCL", "RKD", "AffineScores", "Balanced", "BatchDiffusion", "BornAgainTeacher", "ClassMates", "EMATeacher",
+    "FrozenTeacher", "GlobalDiffusion", "GlobalKernel", "InputError", "Kernel", "Matching", "MeanMix", "MemoryTeacher", "Metric",
+    "Objective", "PairwiseTargets", "PreviousEpochTeacher", "ProxyDiffusion", "Regression", "SelfDistillation", "System", "Targets",
+    "Teacher", "TeacherBatch", "UniformMix", "__version__", "data", "diffuse", "evaluation", "experiments", "method", "models",
+    "objectives", "presets", "register", "register_metric", "report", "search", "softmax_transition", "symmetric_transition", "training",
 ]  # fmt: skip
 _NAMES = {
     "catalogue": "register",
     "errors": "InputError",
     "evaluation.metrics": "Metric register_metric",
+    "method.class_mates": "ClassMates",
     "method.diffusion": "diffuse softmax_transition symmetric_transition",
     "method.distillation": "SelfDistillation",
     "method.global_diffusion": "GlobalDiffusion",

@@ -20,6 +20,12 @@ LOSSES = Table(
         "proxy-nca": "obdsd.objectives.proxy_nca:proxy_nca",
         "soft-triple": "obdsd.objectives.soft_triple:soft_triple",
         "nt-xent": "obdsd.objectives.nt_xent:nt_xent",
+        "supcon": "obdsd.objectives.supcon:supcon",
+        "recall-at-k": "obdsd.objectives.recall_at_k:recall_at_k",
+        "contextual": "obdsd.objectives.contextual:contextual",
+        "mean-field": "obdsd.objectives.mean_field:mean_field",
+        "epshn": "obdsd.objectives.easy_positive:epshn",
+        "proxy-gml": "obdsd.objectives.proxy_gml:proxy_gml",
         "none": "obdsd.objectives.no_loss:NoLoss",
         "pml": "obdsd.objectives.pml:pml",
     },
@@ -53,6 +59,7 @@ TARGETS = Table(
         "mean-mix": "obdsd.method.targets:MeanMix",
         "uniform-mix": "obdsd.method.targets:UniformMix",
         "affine": "obdsd.method.targets:AffineScores",
+        "class-mates": "obdsd.method.class_mates:ClassMates",
     },
 )
 MATCHINGS = Table(
@@ -69,7 +76,11 @@ MATCHINGS = Table(
 )
 SYSTEMS = Table(
     "system",
-    {"standard": "obdsd.objectives.system:standard", "s2sd": "obdsd.objectives.s2sd:S2SDSystem"},
+    {
+        "standard": "obdsd.objectives.system:standard",
+        "s2sd": "obdsd.objectives.s2sd:S2SDSystem",
+        "soft-labels": "obdsd.objectives.soft_labels:SoftLabels",
+    },
     context=("model", "make_loss", "teacher", "distill", "seed"),
 )
 DATA = Table(

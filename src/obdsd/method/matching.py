@@ -83,8 +83,18 @@ def kl_of_others(scores: Float[Tensor, "b b"], target: Float[Tensor, "b b"]) -> 
     """The same over the other rows j ≠ i: both distributions lose their diagonal. A target that is nothing beside it teaches nothing."""
     check_distributions(target)
     log_student = _log_softmax_of_others(scores)
-    others = target.to(log_student.dtype).masked_fill(_itself(scores), 0.0)
-    return F.kl_div(log_student, F.normalize(others, p=1, dim=1, eps=torch.finfo(others.dtype).tiny), reduction="batchmean")
+    return F.kl_div(log_student, over_others(target.to(log_student.dtype)), reduction="batchmean")
+
+
+def over_others(target: Float[Tensor, "b b"]) -> Float[Tensor, "b b"]:
+    """Without the diagonal, rows scaled to sum to 1; a row of nothing else stays at 0.
+
+    >>> over_others(torch.tensor([[0.8, 0.1, 0.1], [0.3, 0.6, 0.1], [0.0, 0.0, 1.0]]))
+    tensor([[0.0000, 0.5000, 0.5000],
+            [0.7500, 0.0000, 0.2500],
+            [0.0000, 0.0000, 0.0000]])
+    """
+    return F.normalize(target.clone().fill_diagonal_(0), p=1, dim=1, eps=torch.finfo(target.dtype).tiny)
 
 
 def listwise(scores: Float[Tensor, "b b"], labels: Float[Tensor, "b b"]) -> Float[Tensor, ""]:

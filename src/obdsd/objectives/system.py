@@ -35,9 +35,13 @@ class System(nn.Module):
 
     Attributes:
         teaches: Whether anything is taught without a teacher.
+        teaches_targets: Whether the targets say what that is.
+        matches: Whether the matching says how the model is compared with its teacher.
     """
 
     teaches = False
+    teaches_targets = True
+    matches = True
 
     def __init__(self, model: Any, objective: nn.Module, teacher: Teacher | None = None, distill: SelfDistillation | None = None) -> None:
         super().__init__()
