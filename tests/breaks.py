@@ -143,7 +143,7 @@ BREAKS = [
      "objectives/test_soft_labels.py::test_it_is_the_cross_entropy_to_the_mixed_target", "the labels keep all of the target"),
     ("objectives/soft_labels.py", "            target[known] = 0\n", "",
      "objectives/test_soft_labels.py::test_it_is_the_cross_entropy_to_the_mixed_target", "labels stay in the teacher's share"),
-    ("objectives/soft_labels.py", ", eps=torch.finfo(target.dtype).tiny", "",
+    ("method/matching.py", ", eps=torch.finfo(target.dtype).tiny", "",
      "objectives/test_soft_labels.py::test_sharp_targets_whose_diagonal_is_nearly_all_keep_their_rest", "sharp targets fade"),
     ("method/class_mates.py", "left_out = torch.stack((item, mate), dim=1)", "left_out = mate[:, None]",
      "method/test_class_mates.py::test_targets_are_the_mates_rows_without_the_two", "an item is in its own target"),
