@@ -95,7 +95,7 @@ DATA = Table(
         "embeddings": "obdsd.data.embeddings:embeddings",
         "glyphs": "obdsd.data.glyphs:glyphs",
     },
-    context=("path", "seed", "test_fraction", "allow_incomplete", "root", "cache"),  # the last only in Python
+    context=("path", "seed", "test_fraction", "allow_incomplete", "beside", "root", "cache"),  # the last only in Python
 )
 RERANKERS = Table(
     "rerank",
@@ -120,7 +120,7 @@ def register(kind: str, name: str, build: Callable[..., Any]) -> None:
         build: A function or class. What the training knows is passed to its arguments of these names: to a loss `num_classes`, `dim`
             and `seed`; to a teacher `model`, `part` (the items that train), `num_samples` and `dim`; to a matching `dim`, `teacher_dim` and
             `seed`; to a system `model`, `make_loss`, `teacher`, `distill` and `seed`; to a data set `path`, `seed`, `test_fraction`,
-            `allow_incomplete` and `root`. All other arguments are its settings; a data set has none.
+            `allow_incomplete`, `beside` and `root`. All other arguments are its settings; a data set has none.
     """
     if kind not in TABLES:
         raise InputError(f"kind={kind} is not known; {suggestion(kind, TABLES)}")

@@ -136,7 +136,7 @@ def test_files_that_cannot_be_scored_are_refused(refused, tmp_path, arrays, mess
 
 
 ARGUMENTS = [
-    (["tiny"], "data must be given with MODEL 'tiny'; only an embeddings file (.npz, .npy, .parquet, .pt, .safetensors) stands alone"),
+    (["tiny"], "tiny: one word alone must be an embeddings file (.npz, .npy, .parquet, .pt, .safetensors); else give MODEL DATA"),
     (["tiny", "embeddings:rows.npz"], "embeddings:rows.npz: holds embeddings, but MODEL tiny is made for images; give data that it fits"),
     (["head", "manifest:list.csv"], "manifest:list.csv: holds images, but MODEL head is made for embeddings; give data that it fits"),
     (["head", "wide.npz"], "wide.npz: vectors have length 7, but MODEL head takes 6; give the features that it was trained on"),

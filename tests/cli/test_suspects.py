@@ -130,7 +130,7 @@ test_mistakes_are_one_line = mistakes(
     [
         (["suspects", "plain.npz", "--out", "x.pdf"], "--out 'x.pdf' must end in .csv or .html; rename it"),
         (["suspects", "plain.npz", "--out", "tiny/none/x.csv,tiny"], "--out 'tiny' must end in .csv or .html; rename it"),
-        (["suspects", "tiny"], "data must be given with model='tiny'; only an embeddings file"),
+        (["suspects", "tiny"], "tiny: one word alone must be an embeddings file (.npz, "),
         (["suspects", "tiny", "a", "b"], "obdsd data suspects takes MODEL DATA, or an embeddings file, not 3 words: tiny a b"),
         (["check", "a", "b"], "obdsd data check takes one collection, not 2 words: a b"),
         (["suspects", "one.npz"], "one.npz: all items have one label ('wren'), so no other class can fit better; give 2 classes or more"),

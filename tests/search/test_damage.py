@@ -175,7 +175,7 @@ def test_queries_that_are_none_are_refused(index, place, tmp_path, monkeypatch):
         index.search("bee/0.png", 0)
     with refused("within='dgo' is no label of the index; its labels, the most alike first: dog, "):
         index.search("bee/0.png", within="dgo")
-    with refused("within='zebra' is no label of the index; its labels, the most alike first: cat, bee, ant, dog"):
+    with refused("within='zebra' is no label of the index; its labels, the most alike first: ant, bee, cat, dog"):
         index.search("bee/0.png", within="zebra")
     with refused("rerank=difusion is not known; did you mean diffusion?"):
         index.search("bee/0.png", rerank="difusion")

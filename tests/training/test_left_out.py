@@ -55,8 +55,13 @@ def test_what_a_search_never_reads_does_not_matter(spoilt, image_options):
 
 def test_what_is_left_out_is_left_out_of_resume_verify_and_report(spoilt, image_options, tmp_path, capsys):
     chosen = image_options(data=f"folder:{spoilt}", epochs=1, skip_unreadable=True)
+    shutil.copy(spoilt / "c0/0.png", spoilt / "loose.png")
+    (spoilt / "drawing.svg").touch()
     record = train(chosen)
-    assert f"{spoilt}: 2 of 48 images are left out, as they cannot be read: " in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"{spoilt}: 2 of 48 images are left out, as they cannot be read: " in told
+    assert f"{spoilt}: 1 image beside the class folders is left out: loose.png\n" in told
+    assert f"{spoilt}: 1 .svg is not read; formats are .jpg, " in told
     begun = json.loads((tmp_path / "run" / "run.json").read_text())
     assert sorted(name for names in begun["left_out"].values() for name in names) == ["c0/1.png", "c5/3.png"]
     assert sum(part["items"] for part in begun["data"].values()) == 46

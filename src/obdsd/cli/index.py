@@ -112,14 +112,17 @@ def _build(options: Options) -> Index:
 def _change(options: Options, progress: Tell) -> Index:
     from obdsd.data import check_there
     from obdsd.search import Index
+    from obdsd.search.naming import sources_named
 
     for each in fields(BackboneOptions):
         if getattr(options, each.name) is not None:
             raise InputError(f"{each.name}={getattr(options, each.name)} is for a new index, this one has its model; leave it out")
     index = Index.open(options.model)
-    if options.add or options.refresh:
+    if options.remove:
+        sources_named(options.data, index.items, index.settings.sources)
+    elif options.add or options.refresh:
         for data in options.data:
-            check_there(data)
+            check_there(data)  # seconds of imports: what is wrong is told before
     how = _pass(options, progress, tell=tell_remark)
     if options.add:
         index = index.add(options.data[0], how=how, **_opening(options))

@@ -83,7 +83,7 @@ def _table(answers: Sequence[Answer], threshold: float | None, reranked: bool) -
         labels = [printable(hit.label or "") for hit in answer.hits]
         width = max(map(len, labels), default=0)
         for rank, (hit, label) in enumerate(zip(answer.hits, labels, strict=True), start=1):
-            score = f"  score {hit.score:<9.4g}" if reranked else ""
+            score = f"  score {hit.score:<#9.4g}" if reranked else ""
             lines.append(f"{rank:>4}  {hit.similarity:6.3f}{score}  {label:<{width}}{'  ' * bool(width)}{printable(hit.name)}")
         if not answer.hits:
             lines.append(f"      {_nothing(answer, threshold)}")

@@ -39,7 +39,7 @@ def located(source: str) -> Path | None:
     what = "holds no model.json" if path.is_dir() else "is a file" if path.exists() else "does not exist"
     if source in OFFLINE:
         raise InputError(f"model={source!r} {what}, and as a backbone it lacks its weights; did you mean {source}:offline?")
-    if "/" in source and not path.exists():
+    if "/" in source and not weights and not path.exists():
         train = f"train it first (obdsd train DATA --out {shlex.quote(source)})"
         raise InputError(f"model={source!r} {what}; {train}, or take tf_efficientnet_lite0:offline, which needs no training")
     example = "resnet50" if path.exists() or "/" in source or weights else backbone

@@ -13,7 +13,7 @@ from PIL import Image
 
 from obdsd.data.items import Box, read_image
 from obdsd.errors import InputError
-from obdsd.report.views import breakable, thumbnail
+from obdsd.report.views import thumbnail
 from obdsd.search import Answer, Index
 from obdsd.search.queries import Query
 
@@ -72,6 +72,6 @@ def _picture(image: Path | Image.Image | None, box: Box | None) -> str | None:
 @cache
 def _template() -> jinja2.Template:
     loader = jinja2.PackageLoader("obdsd.report")
-    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["breakable"] = breakable
-    return environment.get_template("found.html")
+    return jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    ).get_template("found.html")

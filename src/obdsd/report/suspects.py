@@ -13,7 +13,7 @@ import numpy as np
 from obdsd.counting import Progress, counted
 from obdsd.data import Part, Photos, short_name
 from obdsd.errors import InputError
-from obdsd.report.views import Lent, breakable, pictures_by_name, pictures_of
+from obdsd.report.views import Lent, pictures_by_name, pictures_of
 from obdsd.search.suspects import Suspects
 
 SIDE = 160  # longest side of a picture, in pixels
@@ -94,6 +94,6 @@ def _pictures(items: Part, photos: Photos | None, shown: Sequence[int], progress
 @cache
 def _template() -> jinja2.Template:
     loader = jinja2.PackageLoader("obdsd.report")
-    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["breakable"] = breakable
-    return environment.get_template("suspects.html")
+    return jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    ).get_template("suspects.html")

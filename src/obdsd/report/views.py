@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from markupsafe import Markup, escape
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
@@ -145,11 +143,6 @@ def _rows(models: Sequence[Embedder], part: Part, known: Mapping[int, Rows], dev
         ends = np.cumsum([models[number].dim for number in alike])[:-1]
         found |= {number: np.ascontiguousarray(own) for number, own in zip(alike, np.split(rows, ends, axis=1), strict=True)}
     return [found[number] for number in range(len(models))]
-
-
-def breakable(name: str) -> Markup:
-    """A name in which a line may end after each / _ and -."""
-    return Markup(re.sub(r"([/_-])", r"\1<wbr>", escape(name)))
 
 
 def thumbnail(image: Image.Image, side: int = SIDE) -> bytes:

@@ -18,7 +18,7 @@ from obdsd.search.answers import Answer, Hit
 from obdsd.search.fitting import canonical, fitted
 from obdsd.search.folder import MODEL, Settings, alone, checked, read_consistently, read_settings, write_settings
 from obdsd.search.how import Change, Pass
-from obdsd.search.naming import nearest_first, sources_named
+from obdsd.search.naming import nearest_first
 from obdsd.search.queries import queries_of, rows_of_queries
 from obdsd.search.ranking import nearest, reranked
 from obdsd.search.reranker import Fitted
@@ -101,7 +101,6 @@ class Index:
 
     def remove(self, names: Sequence[str], *, how: Pass | None = None) -> Index:
         """The index without these items. `refresh` does not bring them back, `add` of their collection does."""
-        sources_named(names, self.items, self.settings.sources)  # what is wrong is told before seconds of imports
         from obdsd.search import changing
 
         return Index._opened(self.path, changing.remove(self, names, how or Pass()))

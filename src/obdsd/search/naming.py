@@ -30,7 +30,7 @@ def nearest_name(word: str, names: Iterable[str]) -> str | None:
 
 def nearest_first(word: str, names: Iterable[str]) -> list[str]:
     """The names that are most like a word, at most `SHOWN`."""
-    return difflib.get_close_matches(word, [*names], n=SHOWN, cutoff=0.0)
+    return sorted(names, key=lambda name: -difflib.SequenceMatcher(None, word, name).ratio())[:SHOWN]
 
 
 def sources_named(names: Sequence[str], items: Sequence[Item], sources: Sequence[Source]) -> dict[str, int]:
