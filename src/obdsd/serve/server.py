@@ -1,0 +1,116 @@
+"""The server: a socket, a process that ends when it is asked to, and no patience with clients that never finish."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import warnings
+from types import FrameType
+from typing import Any
+
+import h11
+import uvicorn
+from PIL import Image
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from obdsd.errors import InputError
+from obdsd.serve.app import make_app
+from obdsd.serve.engine import Engine
+from obdsd.serve.limits import Limits
+
+CONNECTIONS = 500  # at once: a browser holds six
+HEAD_SECONDS = 10.0  # for the first lines of a request
+END_SECONDS = 30  # for what is under way when the server is asked to end, after its bodies have arrived
+LATE = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\nthe request did not arrive in time\n"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that clients can connect to from now on; they are answered once `serve` runs. Port 0 is a free one."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=CONNECTIONS)
+    except OSError as fault:
+        if fault.errno == errno.EADDRINUSE:
+            remedy = "stop what listens there, or take another; 0 takes one that is free"
+            raise InputError(f"port={port} is in use on {host}; {remedy}") from fault
+        if fault.errno == errno.EACCES:
+            raise InputError(f"port={port} is not for every user ({fault.strerror}); take one from 1024 on") from fault
+        reason = str(fault.strerror).partition(" (")[0]
+        raise InputError(f"host={host!r} cannot be listened at ({reason}); give an address of this machine") from fault
+
+
+def address(listening: socket.socket) -> str:
+    """Where a browser finds the server."""
+    host, port = listening.getsockname()[:2]
+    host = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def serve(engine: Engine, listening: socket.socket, limits: Limits | None = None) -> None:
+    """Answer until SIGTERM or Ctrl-C; requests that are under way then are still answered. A second Ctrl-C ends at once."""
+    limits = limits or Limits()
+    warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limits say what is too large
+    server = _Server(
+        uvicorn.Config(
+            make_app(engine, limits, host=listening.getsockname()[0]),
+            http=_Impatient,
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=CONNECTIONS,
+            timeout_graceful_shutdown=round(limits.seconds) + END_SECONDS,
+        )
+    )
+    server.run(sockets=[listening])
+    if server.force_exit:
+        raise KeyboardInterrupt
+
+
+class _Server(uvicorn.Server):
+    """To be asked to end is this server's usual end, so no signal is raised again when all is done."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit and sig == 2
+        self.should_exit = True
+
+
+class _Impatient(H11Protocol):
+    """HTTP that hangs up on clients who take too long to say what they want, or to finish a body that was refused already.
+
+    uvicorn would wait without end. How long the body of a request may take is known to `Guard`.
+    """
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._look()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._forget()
+
+    def _look(self) -> None:
+        """Start the clock when there is something to wait for, and stop it when there is not."""
+        in_head, refused = self.conn.their_state is h11.IDLE, self.conn.our_state is h11.DONE
+        if not in_head and not refused:
+            self._forget()
+        elif self._late is None:
+            self._late = self.loop.call_later(HEAD_SECONDS, self._hang_up)
+
+    def _forget(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _hang_up(self) -> None:
+        if self.conn.their_state is h11.IDLE:
+            self.transport.write(LATE)
+        self.transport.close()
