@@ -1,4 +1,4 @@
-"""The server: a socket, a process that ends when it is asked to, and no patience with clients that never finish."""
+"""The server: a socket, a process that ends when it is asked to, and little patience with clients that never finish."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 
 import h11
 import uvicorn
-from PIL import Image
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from obdsd.errors import InputError
@@ -20,7 +19,6 @@ from obdsd.serve.engine import Engine
 from obdsd.serve.limits import Limits
 
 CONNECTIONS = 500  # at once: a browser holds six
-HEAD_SECONDS = 10.0  # for the first lines of a request
 END_SECONDS = 30  # for what is under way when the server is asked to end, after its bodies have arrived
 LATE = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\nthe request did not arrive in time\n"
 
@@ -50,11 +48,11 @@ def address(listening: socket.socket) -> str:
 def serve(engine: Engine, listening: socket.socket, limits: Limits | None = None) -> None:
     """Answer until SIGTERM or Ctrl-C; requests that are under way then are still answered. A second Ctrl-C ends at once."""
     limits = limits or Limits()
-    warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limits say what is too large
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # of images that clients send; they are told what is wrong
     server = _Server(
         uvicorn.Config(
             make_app(engine, limits, host=listening.getsockname()[0]),
-            http=_Impatient,
+            http=_impatient(limits.seconds),
             ws="none",
             log_config=None,
             access_log=False,
@@ -77,40 +75,43 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-class _Impatient(H11Protocol):
-    """HTTP that hangs up on clients who take too long to say what they want, or to finish a body that was refused already.
+def _impatient(seconds: float) -> type[H11Protocol]:
+    """HTTP that hangs up on clients who take longer to say what they want, or to finish a body that was refused already.
 
     uvicorn would wait without end. How long the body of a request may take is known to `Guard`.
     """
 
-    _late: asyncio.TimerHandle | None = None
+    class Impatient(H11Protocol):
+        late: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._look()
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self.look()
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._look()
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self.look()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._forget()
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self.forget()
 
-    def _look(self) -> None:
-        """Start the clock when there is something to wait for, and stop it when there is not."""
-        in_head, refused = self.conn.their_state is h11.IDLE, self.conn.our_state is h11.DONE
-        if not in_head and not refused:
-            self._forget()
-        elif self._late is None:
-            self._late = self.loop.call_later(HEAD_SECONDS, self._hang_up)
+        def look(self) -> None:
+            """Start the clock when there is something to wait for, and stop it when there is not."""
+            in_head, is_refused = self.conn.their_state is h11.IDLE, self.conn.our_state is h11.DONE
+            if not in_head and not is_refused:
+                self.forget()
+            elif self.late is None:
+                self.late = self.loop.call_later(seconds, self.hang_up)
 
-    def _forget(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+        def forget(self) -> None:
+            if self.late is not None:
+                self.late.cancel()
+                self.late = None
 
-    def _hang_up(self) -> None:
-        if self.conn.their_state is h11.IDLE:
-            self.transport.write(LATE)
-        self.transport.close()
+        def hang_up(self) -> None:
+            if self.conn.their_state is h11.IDLE:
+                self.transport.write(LATE)
+            self.transport.close()
+
+    return Impatient
