@@ -36,7 +36,7 @@ BASE = {
     "terminal": set(),
     "presets": {"catalogue", "convert", "data", "errors", "options", "parts", "spec"},
 }
-# cli → {serve → search, report → experiments → training → {objectives, search → {models, data, evaluation}} → method}; every arrow passes on
+# cli → {serve → search, report → experiments → training → {objectives, search → {models, data, evaluation}} → method}; arrows pass on
 ROOMS = {"method": {"errors"}}
 for leaf in ("objectives", "models", "data", "evaluation"):
     ROOMS[leaf] = {"method", *BASE} - {"cache", "options", "presets", "terminal"}

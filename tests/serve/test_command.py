@@ -36,7 +36,7 @@ def test_mistakes_are_named_in_one_line(collection, capsys, tmp_path):
         ([collection / "photos.index", "--port", 0, "--host", "203.0.113.9"], "--host '203.0.113.9' cannot be listened at (Cannot assign"),
         ([collection / "photos.index", "--port", 0, "--rerank", "difusion"], "--rerank difusion is not known; did you mean diffusion?"),
         ([collection / "photos.index", "--port", 0, "--device", "abacus"], "--device 'abacus' cannot be used ("),
-        (["x.index", "--max-mb", 0], "--max-mb 0 must be more than 0"),
+        (["x.index", "--max-mb", 0], "--max-mb 0.0 must be a number above 0"),
         (["x.index", "--max-pixels", 10**9], "--max-pixels 1000000000 must be from 1 to less than 89000001"),
     ):
         assert refused(capsys, *words).removeprefix("obdsd: ").startswith(start)
@@ -60,9 +60,10 @@ def test_addresses_are_those_that_a_browser_opens():
             continue
         with listening:
             assert re.fullmatch(rf"http://{shown}:\d+", address(listening))
-    assert [is_loopback(host) for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost", "0.0.0.0", "192.168.0.4")] == [True] * 4 + [
-        False
-    ] * 2
+    for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost"):
+        assert is_loopback(host)
+    for host in ("0.0.0.0", "192.168.0.4", "::", "photos.example"):
+        assert not is_loopback(host)
 
 
 def test_an_index_that_changes_is_served_as_it_is_now_and_sigterm_ends_when_all_is_answered(tmp_path):
@@ -82,10 +83,8 @@ def test_an_index_that_changes_is_served_as_it_is_now_and_sigterm_ends_when_all_
         answer = client.search(item="ant/one more.png").body
         assert (answer["nothing_alike"], answer["threshold"], answer["found"]) == (True, 1.5, [])
         assert len(client.search(item="ant/one more.png", k=99, threshold=-1, rerank="true").body["found"]) == 4 * EACH + 1
-        assert client.ask(link)[:2] == (
-            404,
-            {"detail": f"place={index.places['bee/0.png']} is another item now, as the index changed; search again"},
-        )
+        line = f"place={index.places['bee/0.png']} is another item now, as the index changed; search again"
+        assert client.ask(link)[:2] == (404, {"detail": line})
 
         assert client.lines() == []
         settings = index.path / "index.json"
@@ -96,7 +95,7 @@ def test_an_index_that_changes_is_served_as_it_is_now_and_sigterm_ends_when_all_
         assert line.endswith("; the index as it was before is served on\n")
         assert client.search(item="ant/one more.png").status == 200
 
-        body, _ = form(photo_bytes(tmp_path), k=2, threshold=-1)
+        body, _ = form((tmp_path / "new.jpg").read_bytes(), k=2, threshold=-1)
         with client.begin(len(body)) as wire:
             wire.sendall(body[:100])
             client.ask("/healthz")  # so the server has seen the connection before this one
@@ -105,10 +104,6 @@ def test_an_index_that_changes_is_served_as_it_is_now_and_sigterm_ends_when_all_
             wire.sendall(body[100:])
             status, answered = read_wire(wire)
             assert (status, len(answered["found"])) == (200, 2)
-
-
-def photo_bytes(folder):
-    return (folder / "new.jpg").read_bytes()
 
 
 def answers(client):

@@ -45,5 +45,5 @@ def run(options: Options) -> None:
             print("obdsd: everybody who can reach this machine can search, and see the photos; there is no password", file=sys.stderr)
         facts = f"{len(opened.index.items):,} items" + ("" if opened.rerank is None else f", re-ranked by {opened.rerank} on demand")
         print(printable(f"{opened.index.path}: {facts}"))
-        print(f"open {address(listening)} (Ctrl-C ends it)", flush=True)
-        serve(Engine(opened), listening, limits)
+        place = address(listening)
+        serve(Engine(opened), listening, limits, ready=lambda: print(f"open {place} (Ctrl-C ends it)", flush=True))

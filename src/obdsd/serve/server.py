@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import signal
 import socket
 import warnings
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -45,8 +47,19 @@ def address(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(engine: Engine, listening: socket.socket, limits: Limits | None = None) -> None:
-    """Answer until SIGTERM or Ctrl-C; requests that are under way then are still answered. A second Ctrl-C ends at once."""
+def nothing() -> None:
+    """Nobody is told."""
+
+
+def serve(engine: Engine, listening: socket.socket, limits: Limits | None = None, ready: Callable[[], None] = nothing) -> None:
+    """Answer until SIGTERM or Ctrl-C; requests that are under way then are still answered. A second Ctrl-C ends at once.
+
+    Args:
+        engine: What answers.
+        listening: What `listen` gave.
+        limits: How much a client may ask for.
+        ready: Called when the first request would be answered, and a signal would be heeded.
+    """
     limits = limits or Limits()
     warnings.filterwarnings("ignore", module=r"PIL\.")  # of images that clients send; they are told what is wrong
     server = _Server(
@@ -62,6 +75,7 @@ def serve(engine: Engine, listening: socket.socket, limits: Limits | None = None
             timeout_graceful_shutdown=round(limits.seconds) + END_SECONDS,
         )
     )
+    server.ready = ready
     server.run(sockets=[listening])
     if server.force_exit:
         raise KeyboardInterrupt
@@ -70,8 +84,14 @@ def serve(engine: Engine, listening: socket.socket, limits: Limits | None = None
 class _Server(uvicorn.Server):
     """To be asked to end is this server's usual end, so no signal is raised again when all is done."""
 
+    ready: Callable[[], None]
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready()
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.force_exit = self.should_exit and sig == 2
+        self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
 
