@@ -65,6 +65,15 @@ def test_a_body_that_comes_too_slowly_is_refused(strict):
         assert time.monotonic() - start > 0.9
 
 
+def test_a_body_that_trickles_is_refused(strict):
+    body, _ = form(SMALL)
+    with strict.begin(len(body)) as wire:
+        for place in range(5):
+            wire.sendall(body[place : place + 1])
+            time.sleep(0.3)
+        assert read_wire(wire)[0] == 408
+
+
 def test_a_head_that_comes_too_slowly_is_refused(strict):
     with strict.connect() as wire:
         for piece in (b"GET / HT", b"TP/1.1\r\nhos", b"t: 127"):

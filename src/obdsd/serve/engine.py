@@ -99,6 +99,8 @@ class Engine:
                     before.index.path, before.rerank or NO_RERANKING, str(before.device), progress=self._end_if_asked, before=before
                 )
                 seen = self.now.stamp
+            except Terminated:
+                return
             except (InputError, OSError) as fault:
                 print(printable(f"obdsd: {fault}; the index as it was before is served on"), file=sys.stderr, flush=True)
 
