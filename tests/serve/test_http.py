@@ -12,6 +12,7 @@ from PIL import Image
 
 from obdsd.data.items import read_image
 from obdsd.search import Index
+from tests.serve.asking import form, read_wire
 from tests.serve.conftest import CLASSES, EACH, NASTY, photo
 
 
@@ -138,6 +139,14 @@ def test_foreign_files_are_refused_in_one_line(server):
         assert answer.status == 422
         assert answer.body["detail"].startswith(line)
     assert server.search(whole, item="ant/0.png").body["detail"].startswith("an image or an item must be given, and not both")
+
+
+def test_what_is_no_http_and_no_form_is_refused(server):
+    with server.connect() as wire:
+        wire.sendall(b"GET me everything\r\n\r\n")
+        assert read_wire(wire) == (400, b"Invalid HTTP request received.")
+    answer = server.ask("/api/search", b"--a line\r\nthat is none", form()[1])
+    assert answer[:2] == (400, {"detail": "Invalid multipart data."})
 
 
 def test_damaged_images_are_refused_or_read_and_never_a_defect(server):

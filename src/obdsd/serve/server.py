@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import signal
 import socket
 import warnings
@@ -61,7 +62,9 @@ def serve(engine: Engine, listening: socket.socket, limits: Limits | None = None
         ready: Called when the first request would be answered, and a signal would be heeded.
     """
     limits = limits or Limits()
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # of images that clients send; they are told what is wrong
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # of what clients send: they are told what is wrong with it
+    for name in ("python_multipart", "uvicorn.error"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     server = _Server(
         uvicorn.Config(
             make_app(engine, limits, host=listening.getsockname()[0]),
