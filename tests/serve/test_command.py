@@ -66,6 +66,13 @@ def test_addresses_are_those_that_a_browser_opens():
         assert not is_loopback(host)
 
 
+def test_no_answer_waits_until_there_is_more_to_send():
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_an_index_that_changes_is_served_as_it_is_now_and_sigterm_ends_when_all_is_answered(tmp_path):
     index = make_collection(tmp_path)
     with served(index.path) as client:
