@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +34,9 @@ def uri_of(store: str) -> str | None:
         return None
     kind, _, uri = store.partition(":")
     is_file = kind == "milvus" and "://" not in uri and Path(uri).suffix == ".db"
-    if not is_file and (kind != "milvus" or urlsplit(uri).scheme not in ("http", "https") or not urlsplit(uri).hostname):
+    if not is_file and not re.fullmatch(r"milvus:https?://[^/]+(/\w+)?/?", store):
         raise InputError(f"store={store} must be folder, milvus:FILE.db (Milvus Lite) or milvus:http://HOST:PORT")
-    if urlsplit(uri).username is not None:
+    if not is_file and "@" in uri:
         raise InputError(f"store= must hold no password; set {TOKEN}=USER:PASSWORD in the environment, and leave it out of the address")
     if not is_file:
         return uri
@@ -196,7 +196,7 @@ class Collection:
 
 
 def lacking(uri: str, name: str) -> InputError:
-    remedy = "open the index again if it has just changed, else build it anew"
+    remedy = "open it again if it has just changed, else build it anew"
     return InputError(f"milvus:{uri}: collection {name} lacks rows of the index; {remedy}")
 
 

@@ -192,8 +192,9 @@ def clean(folder: Path, settings: Settings) -> None:
             if file != named:
                 with suppress(OSError, ValueError):
                     collection.delete(np.setdiff1d(np.load(file, allow_pickle=False), current))
-    made = _journal(folder)
-    kept = [[uri, name] for uri, name in made if (store is not None and name == store.collection) or not _dropped(uri, name)]
+    made, own = _journal(folder), [] if store is None else [[store.uri, store.collection]]
+    names = {name for _, name in own}  # of the one that counts, wherever it was before
+    kept = own + [[uri, name] for uri, name in made if name not in names and not _dropped(uri, name)]
     if kept != made:
         write_json(folder / JOURNAL, kept)
 
