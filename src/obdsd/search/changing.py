@@ -15,9 +15,10 @@ from obdsd.errors import InputError
 from obdsd.models import Embedder, open_model
 from obdsd.models.embedder import check_takes
 from obdsd.search.fitting import canonical, fit
-from obdsd.search.folder import PARTIAL, Settings, Source, Store, Stored, alone, is_index
+from obdsd.search.folder import PARTIAL, Settings, Source, Stored, alone, is_index
 from obdsd.search.how import Change, Pass, Progress
 from obdsd.search.index import Index
+from obdsd.search.milvus import uri_of
 from obdsd.search.partial import Partial
 from obdsd.search.stores import InFolder, clean, place_of
 from obdsd.search.table import Item
@@ -59,6 +60,7 @@ def build(
 ) -> Change:
     """An index where there is none; where there is one of this model and these data, the data are looked at anew."""
     check_new_place(folder)
+    _kind("flat", kind, store is not None and uri_of(store) is not None)
     wanted = [canonical(spec) for spec in rerank]
     collection = collection or open_data(data, **opening, progress=how.progress)
     check_takes("given", embedder, data, collection.kind, collection.length)
@@ -139,7 +141,7 @@ def apply(
     before = Content(index.items, {}, index.items, index.vectors)
     kept = kept or Partial(folder, settings.model, settings.dim)
     fitted = {**dict.fromkeys(rerank, NOT_YET), **settings.rerank}
-    new = replace(settings, sources=[*sources], kind=_kind(settings, kind, place), store=place, rerank=fitted)
+    new = replace(settings, sources=[*sources], kind=_kind(settings.kind, kind, place is not None), store=place, rerank=fitted)
     content, count = updated(kept, lambda: index.embedder, sources, opened, before, how)
     if not content.items:
         raise InputError(f"{folder}: nothing would be left in the index; remove the folder, if that is meant")
@@ -150,13 +152,11 @@ def apply(
     return _change(before.items, content.items, count)
 
 
-def _kind(settings: Settings, kind: Kind | None, store: Store | None) -> Kind:
-    if store is None:
-        return kind or settings.kind
-    if kind not in (None, "flat"):
+def _kind(before: Kind, kind: Kind | None, in_milvus: bool) -> Kind:
+    if in_milvus and kind not in (None, "flat"):
         remedy = "leave it out, or take the vectors back: --store folder"
         raise InputError(f"kind={kind} is for vectors in the folder, in Milvus all are compared (flat); {remedy}")
-    return "flat"
+    return "flat" if in_milvus else kind or before
 
 
 def _change(before: Sequence[Item], after: Sequence[Item], count: int) -> Change:
