@@ -51,6 +51,7 @@ class Milvus:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # read once, when it is imported; else it tells of every process that loads images
         with explain_missing():
             from pymilvus import MilvusClient
 
