@@ -135,7 +135,7 @@ def apply(
     """Make the index one of these sources, of which some are opened and looked at anew; the others stay as they are."""
     folder, settings = index.path, index.settings
     place = place_of(settings, folder, store)
-    if place is not None and settings.store is not None and place.collection == settings.store.collection:
+    if place is not None and settings.store is not None and place == replace(settings.store, uri=place.uri) != settings.store:  # it moved
         index = Index.open(folder, f"milvus:{place.uri}")
     clean(folder, index.settings)
     before = Content(index.items, {}, index.items, index.vectors)
