@@ -55,7 +55,7 @@ LIBRARIES = {
     "terminal": {"rich"},
     "method": {"torch", "jaxtyping"},
     "evaluation": {"numpy", "torch", "faiss", "scipy", "sklearn", "jaxtyping"},
-    "search": {"numpy", "torch", "faiss", "scipy", "jaxtyping", "pyarrow", "PIL", "filelock"},
+    "search": {"numpy", "torch", "faiss", "scipy", "jaxtyping", "pyarrow", "PIL", "filelock", "pymilvus", "milvus_lite"},
     "serve": {"numpy", "torch", "PIL", *EXTRAS["serve"]},
     "objectives": {"torch", "jaxtyping", "pytorch_metric_learning"},
     "models": {"torch", "jaxtyping", "timm", "safetensors", "huggingface_hub"},

@@ -34,6 +34,9 @@ class Options(PassOptions):
     kind: Literal["flat", "hnsw", "ivf"] | None = option(
         None, "How vectors are searched: flat is exact, and the default; hnsw and ivf are faster for very many, with a recall that is told."
     )
+    store: str | None = option(
+        None, "Where the vectors are: folder, the default, or Milvus: milvus:FILE.db (Milvus Lite) or milvus:http://HOST:PORT."
+    )
     add: bool = option(False, "Add the items of DATA to an index.")
     remove: bool = option(False, "Remove items from an index by their names; --refresh does not bring them back.")
     refresh: bool = option(False, "Look at the collection of an index again: new and changed items are embedded, those gone are removed.")
@@ -56,7 +59,7 @@ class Options(PassOptions):
             raise InputError("remove=true needs the names of items: obdsd index photos.index --remove NAME …")
         if self.refresh and len(self.data) > 1:
             raise InputError("refresh=true takes at most one collection, the one that moved: obdsd index photos.index --refresh DATA")
-        if not asked and self.out is None and self.rerank is None and self.kind is None:
+        if not asked and self.out is None and self.rerank is None and self.kind is None and self.store is None:
             raise InputError("say what to do: DATA and --out for a new index; --add, --remove, --refresh or --rerank to change one")
 
 
@@ -90,9 +93,8 @@ def _build(options: Options) -> Index:
     embedder, collection = open_both(options.model, data, options)
     with stages(unit=collection.kind) as progress:
         how = _pass(options, progress, known=partial(computed_before, embedder, collection))
-        return Index.build(
-            embedder, data, str(options.out), kind=options.kind, rerank=rerank, how=how, collection=collection, **_opening(options)
-        )
+        more = {"how": how, "collection": collection, **_opening(options)}
+        return Index.build(embedder, data, str(options.out), kind=options.kind, store=options.store, rerank=rerank, **more)
 
 
 def _change(options: Options, progress: Tell) -> Index:
@@ -103,6 +105,8 @@ def _change(options: Options, progress: Tell) -> Index:
             raise InputError(f"{each.name}={getattr(options, each.name)} is for a new index, this one has its model; leave it out")
     index = Index.open(options.model)
     how = _pass(options, progress)
+    if options.store is not None:
+        index = index.of_store(options.store, how=how)
     if options.add:
         index = index.add(options.data[0], how=how, **_opening(options))
     elif options.remove:
@@ -135,6 +139,8 @@ def _tell(index: Index, seconds: float) -> None:
         line += f"; {change.new:,} new, {change.changed:,} changed, {change.gone:,} gone; {change.embedded:,} embedded"
         line += f" in {span(seconds)}" if change.embedded else ""
     print(line)
+    if settings.store is not None:
+        print(f"vectors: milvus:{settings.store.uri}, collection {settings.store.collection}")
     if settings.kind != "flat":
         print(f"{settings.kind}: finds {100 * settings.recall:.1f} % of the 10 nearest items that an exact search finds")
     if settings.rerank:

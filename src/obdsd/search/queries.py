@@ -22,6 +22,7 @@ from obdsd.data.items import Rows as RowItems
 from obdsd.data.items import read_image
 from obdsd.errors import InputError
 from obdsd.search.how import FEW, Pass
+from obdsd.search.stores import Vectors
 
 if TYPE_CHECKING:
     from obdsd.models import Embedder
@@ -142,15 +143,15 @@ def _rows(file: Path, name: str | None) -> list[Query]:
     return chosen[:1]
 
 
-def rows_of_queries(queries: Sequence[Query], rows: Rows, embedder: Any, how: Pass) -> Rows:
-    """A unit row for each query. `rows` are those of the index, `embedder()` is its model, asked for only if something must be embedded."""
-    made = np.empty((len(queries), rows.shape[1]), dtype=np.float32)
-    for number, query in enumerate(queries):
-        if query.position is not None:
-            made[number] = rows[query.position]
+def rows_of_queries(queries: Sequence[Query], vectors: Vectors, dim: int, embedder: Any, how: Pass) -> Rows:
+    """A unit row for each query, of length `dim`. `embedder()` is the index's model, asked for only if something must be embedded."""
+    made = np.empty((len(queries), dim), dtype=np.float32)
+    items = [number for number, query in enumerate(queries) if query.position is not None]
+    if items:
+        made[items] = vectors.take(np.array([queries[number].position for number in items], dtype=np.int64))
     given = [number for number, query in enumerate(queries) if query.row is not None]
     if given:
-        made[given] = _given_rows([queries[number] for number in given], rows.shape[1], embedder())
+        made[given] = _given_rows([queries[number] for number in given], dim, embedder())
     images = [number for number, query in enumerate(queries) if query.image is not None]
     if images:
         made[images] = _embedded([queries[number] for number in images], embedder(), how)
