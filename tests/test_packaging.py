@@ -90,7 +90,10 @@ for room in ("objectives", "models", "data", "evaluation", "search", "training",
     assert all(re.fullmatch(r'\w+ is not installed; pip install "obdsd\[train\]" installs it', message) for message in messages)
 
 
-@pytest.mark.parametrize(("package", "extra"), [("timm.models", "train"), ("onnxruntime", "export"), ("plotly", "report"), ("umap", "umap")])
+EXTRA_OF = [("timm.models", "train"), ("onnxruntime", "export"), ("plotly", "report"), ("umap", "umap")]
+
+
+@pytest.mark.parametrize(("package", "extra"), EXTRA_OF)
 def test_a_missing_package_is_named_with_its_extra(package, extra):
     name = package.partition(".")[0]
     with (

@@ -58,7 +58,7 @@ def test_items_that_are_equally_near_may_change_places():
     ("rows", "line"),
     [
         (circle(0, 10.3, -10.2), "the least cosine is 0.999986 and must be 0.99999"),
-        (circle(0, 10.2, -10.1), r"their nearest come in another order \(least cosine 0.9999939; the 2 nearest of each in the same order: 2 of 3"),
+        (circle(0, 10.2, -10.1), r"their nearest come in another order \(least cosine 0.9999939; the 2 nearest .*: 2 of 3"),
         (circle(0, np.nan, 3), "the least cosine is nan and must be 0.99999"),
     ],
 )

@@ -74,15 +74,14 @@ def test_a_head_on_features_is_run_too(tmp_path, asked):
     rows = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
     np.savez(tmp_path / "x.npz", x=rows)
     head = Embedder("features", features=6, dim=5)
-    made = [
-        Index.build(head, str(tmp_path / "x.npz"), tmp_path / f"{engine}.index", how=Pass(engine=engine)).rows for engine in ("onnx", "torch")
-    ]
+    data, engines = str(tmp_path / "x.npz"), ("onnx", "torch")
+    made = [Index.build(head, data, tmp_path / f"{engine}.index", how=Pass(engine=engine)).rows for engine in engines]
     np.testing.assert_allclose(*made, rtol=0, atol=1e-6)
     assert asked == [40]
 
 
 REFUSED = {
-    "other": r"is of another model \(tiny-conv, 8 numbers a row, weights or preprocessing of its own\); write one of this model: obdsd export",
+    "other": r"is of another model \(tiny-conv, 8 numbers a row, weights or preprocessing of its own\); write one of this model",
     "pixels": r"takes pixels; write one without --with-preprocessing: obdsd export MODEL --out FILE\.onnx$",
     "nameless": "was not written by obdsd export, nobody knows of which model it is; write one: obdsd export",
     "nonsense": r"onnxruntime cannot open it \(.*\); write it anew: obdsd export",
