@@ -170,13 +170,19 @@ def status_kib(field: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(field))
 
 
+def _git(*words: str) -> str:
+    """What git says of this project; nothing where it is no checkout."""
+    return subprocess.run(["git", *words], capture_output=True, text=True, check=False, cwd=RESULTS.parents[1]).stdout.strip()
+
+
 def machine() -> dict[str, object]:
     cpu = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
         models = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
         cpu = models[0] if models else cpu
-    describe = ["git", "describe", "--always", "--dirty"]
-    commit = subprocess.run(describe, capture_output=True, text=True, check=False, cwd=RESULTS.parent).stdout.strip()
+    commit = _git("describe", "--always")
+    if _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results"):  # of other benchmarks: they do not count
+        commit += "-dirty"
     return {
         "date": datetime.date.today().isoformat(),
         "commit": commit or "unknown",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from obdsd.options import TrainOptions
 from obdsd.presets import preset
+from study.records import SCRATCH
 
 Change = Mapping[str, Any]
 
@@ -26,10 +27,13 @@ NOISE_ROWS = ("ms", "psd", "obd-sd", "mean-mix", "uniform-mix", "flat", "anchor+
 class Regime:
     """Data, options that all rows share, and the search of a row's settings: where it begins and what it tries, turn by turn."""
 
-    data: str  # cub128.npz or letters64.npz, files of frozen features; or glyphs, the letters themselves
+    data: str  # cub128.npz or letters64.npz, files of frozen features; glyphs, the letters themselves; or CUB's photos
     common: Change
     begin: Change
     turns: tuple[tuple[Change, ...], ...]
+    folds: tuple[str, ...] = FOLDS
+    noise: tuple[float, ...] = NOISE
+    test: Change = field(default_factory=dict)  # what only the runs on the test classes have
 
 
 RANDOM = {"head_init": "random"}
@@ -53,7 +57,22 @@ WATCHED = {**QUIET, "evaluate_every": 10}
 GLYPHS = {**WATCHED, "evaluate_every": 20, "crop": 1.0, "workers": 0}  # letters from scratch, without augmentation: quick to over-fit
 GLYPHS_NOISE = {**GLYPHS, "evaluate_every": 5, "label_noise": 0.2}  # over-fitted within 40 epochs
 
-CUB, CUB_224, LETTERS = "cub128.npz", "cub224.npz", "letters64.npz"
+NETWORK = {
+    "frozen": False,
+    "backbone": "tf_efficientnet_lite0",
+    "pretrained": "offline",
+    "size": 96,
+    "batchnorm": "frozen",
+    "dim": 128,
+    "reference": False,
+    "evaluate_every": 5,
+    "workers": 0,
+    "cache": str(SCRATCH / "cache"),
+    "cache_side": 0,
+}
+"""A whole network on CUB's photos, as large as two cores allow."""
+
+CUB, CUB_224, LETTERS, PHOTOS = "cub128.npz", "cub224.npz", "letters64.npz", "CUB_200_2011"
 
 REGIMES: dict[str, Regime] = {
     "cub-two-layer-free": Regime(data=CUB, common={**QUIET, **TWO_LAYER}, **FREE),
@@ -69,6 +88,28 @@ REGIMES: dict[str, Regime] = {
         common=GLYPHS_NOISE,
         begin={"epochs": 40, "lr": 1e-3, "weight": 100.0, "omega": 0.3},
         turns=(tuple({"weight": weight} for weight in (1.0, 10.0, 1000.0, 10000.0)), ({"omega": 0.7},)),
+    ),
+    "cub-network-paper": Regime(
+        data=PHOTOS,
+        common={**NETWORK, **RANDOM},
+        begin={"epochs": 60, "lr": 1e-5, "weight": 1000.0, "omega": 0.3},
+        turns=((),),
+        folds=FOLDS[:1],
+        noise=(0.3,),
+        test={"evaluate_every": 0, "test_every": 5},
+    ),
+    "cub-network-free": Regime(
+        data=PHOTOS,
+        common={**NETWORK, **PROJECTED},
+        begin={"epochs": 20, "lr": 3e-5, "weight": 1000.0, "omega": 0.3},
+        turns=(
+            ({"lr": 1e-5}, {"lr": 1e-4}),
+            ({"epochs": 10}, {"epochs": 40}),
+            tuple({"weight": weight} for weight in (10.0, 100.0, 10000.0)),
+        ),
+        folds=FOLDS[:1],
+        noise=(0.3,),
+        test={"evaluate_every": 0, "test_every": 5},
     ),
 }
 

@@ -11,7 +11,7 @@ import numpy as np
 from obdsd.experiments.comparison import differences_by_class
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
 from obdsd.experiments.tables import ends
-from study.plan import FOLDS, NOISE, REGIMES, ROWS, TITLES, WALKS, control_of
+from study.plan import FOLDS, REGIMES, ROWS, TITLES, WALKS, control_of
 from study.records import RESULTS, Record, records
 
 Seeds = Mapping[int, Record]
@@ -114,7 +114,7 @@ def tested(regime: str) -> Results:
 def stages_of(regime: str) -> dict[float, str]:
     """Stages of a regime by their share of wrong labels. The share with which the settings were chosen is that of the test."""
     own = REGIMES[regime].common.get("label_noise", 0.0)
-    return {**{share: f"noise-{share}" for share in (0.0, *NOISE)}, own: "test"}
+    return {**{share: f"noise-{share}" for share in (0.0, *REGIMES[regime].noise)}, own: "test"}
 
 
 def by_wrong_labels(regime: str) -> dict[float, Results]:

@@ -122,7 +122,7 @@ def record_of(options: TrainOptions) -> dict[str, Any]:
     """Options, result and thinned curve of a finished run, and the commit that it was made with."""
     run = RunRecord.read(str(options.out))
     every = max(1, len(run.metrics) // POINTS)
-    kept = [line for number, line in enumerate(run.metrics, start=1) if number % every == 0 or "validation" in line]
+    kept = [line for number, line in enumerate(run.metrics, start=1) if number % every == 0 or "validation" in line or "test" in line]
     curve = [{name: line[name] for name in line if name not in ("seconds", "items_per_second")} for line in kept]
     per_class = {name: run.per_class[name] for name in ("queries", "recall@1")}
     result = {name: getattr(run, name) for name in KEPT}

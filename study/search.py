@@ -18,7 +18,15 @@ BEHIND = 0.03  # a setting that is so much behind in Recall@1 on the first fold 
 def data_of(regime: str) -> str:
     """What the regime is trained on, as the option `data` wants it."""
     data = plan.REGIMES[regime].data
-    return data if data == "glyphs" else features(data)
+    return data if data == "glyphs" else photos() if data == plan.PHOTOS else features(data)
+
+
+def photos() -> str:
+    """CUB's photos."""
+    folder = SCRATCH / plan.PHOTOS
+    if not folder.exists():
+        raise SystemExit(f"{folder} does not exist; link it to the folder {plan.PHOTOS}: ln -s FOLDER {folder}")
+    return f"cub200:{os.path.relpath(folder)}"
 
 
 def features(name: str = plan.CUB) -> str:
@@ -29,7 +37,7 @@ def features(name: str = plan.CUB) -> str:
 
 
 def search(regime: str, rows: tuple[str, ...] = tuple(plan.ROWS), jobs: int = 1) -> None:
-    """Search the settings of each row on two folds of the training classes."""
+    """Search the settings of each row on one or two folds of the training classes."""
     while due := {name: options for row in rows for name, options in descend(regime, row)[1].items()}:
         run_all(due, jobs)
 
@@ -42,7 +50,7 @@ def descend(regime: str, row: str) -> tuple[plan.Change, dict[str, TrainOptions]
     point = plan.beginning(own, row)
     for changes in own.turns:
         points = plan.turn_of(point, changes, row)
-        for folds in range(1, len(plan.FOLDS) + 1):
+        for folds in range(1, len(own.folds) + 1):
             runs = dict(on_folds(_named(regime, row, each), plan.options_of(own, row, data, each))[folds - 1] for each in points)
             due = {name: options for name, options in runs.items() if not recorded(name, options)}
             if due:
@@ -62,10 +70,10 @@ def _named(regime: str, row: str, point: plan.Change) -> str:
     return f"{regime}/search/{row}/{plan.name_of(point)}"
 
 
-def _validation(regime: str, row: str, point: plan.Change, folds: int = len(plan.FOLDS)) -> float:
-    """Recall@1 on held-out classes, mean of the first folds."""
+def _validation(regime: str, row: str, point: plan.Change, folds: int | None = None) -> float:
+    """Recall@1 on held-out classes, mean of the first folds, or of all."""
     runs = records(_named(regime, row, point))
-    return float(np.mean([recall(runs[f"fold-{fold}"]) for fold in range(folds)]))
+    return float(np.mean([recall(runs[f"fold-{fold}"]) for fold in range(folds or len(plan.REGIMES[regime].folds))]))
 
 
 def settle(regime: str) -> None:
@@ -92,7 +100,7 @@ def chosen_point(regime: str, row: str) -> plan.Change:
 
 def chosen_options(regime: str, row: str) -> TrainOptions:
     """How a row is trained on the test classes."""
-    return plan.options_of(plan.REGIMES[regime], row, data_of(regime), chosen_point(regime, row))
+    return plan.options_of(plan.REGIMES[regime], row, data_of(regime), {**chosen_point(regime, row), **plan.REGIMES[regime].test})
 
 
 def curves(jobs: int = 1) -> None:

@@ -7,7 +7,7 @@ from obdsd.files import write_json
 from obdsd.options import TrainOptions
 from obdsd.training import Trainer
 from obdsd.training.build import collection_of
-from study.plan import NOISE, NOISE_ROWS, REGIMES, REPLACED, ROWS, WALKS, control_of, options_of, seeds_of
+from study.plan import NOISE_ROWS, REGIMES, REPLACED, ROWS, WALKS, control_of, options_of, seeds_of
 from study.reading import chosen_of, results_of, times_of
 from study.records import RESULTS, add, locked, run_all
 from study.search import chosen_options, chosen_point, data_of
@@ -32,7 +32,7 @@ def noise(regime: str, rows: tuple[str, ...] = NOISE_ROWS, seeds: int = 5, jobs:
     plan = {
         f"{regime}/noise-{share}/{row}/seed-{seed}": chosen_options(regime, row).replace(seed=seed, label_noise=share)
         for seed in range(min(seeds, 5))
-        for share in NOISE
+        for share in REGIMES[regime].noise
         if share != REGIMES[regime].common.get("label_noise")
         for row in rows
     }
@@ -48,7 +48,7 @@ def equal(regime: str, rows: tuple[str, ...] = tuple(WALKS), seeds: int = 10, jo
             if row in chosen and chosen_point(regime, row) == point:
                 print(f"{row} has the settings of {walk} already")
                 continue
-            options = options_of(REGIMES[regime], row, data_of(regime), point)
+            options = options_of(REGIMES[regime], row, data_of(regime), {**point, **REGIMES[regime].test})
             plan |= {f"{regime}/equal/{walk}/{row}/seed-{seed}": options.replace(seed=seed) for seed in seeds_of(walk) if seed < seeds}
     run_all(plan, jobs)
 

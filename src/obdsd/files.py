@@ -143,7 +143,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
     try:
         text = path.read_bytes().decode()
-        content = json.loads(text) if path.suffix == ".json" else _bounded(_from_yaml(path, text))
+        content = _from_json(path, text) if path.suffix == ".json" else _bounded(_from_yaml(path, text))
     except InputError:
         raise
     except yaml.MarkedYAMLError as damage:
@@ -155,6 +155,20 @@ def read_mapping(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path}: must hold named fields, as epochs: 3; mend or restore it")
     return {str(name): value for name, value in content.items()}
+
+
+def _from_json(path: Path, text: str) -> Any:
+    """What JSON says. A name that is given twice in one place is refused; json itself takes the last in silence."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names: set[str] = set()
+        for name, _ in pairs:
+            if name in names:
+                raise InputError(f"{path}: {reprlib.repr(name)[1:-1]} is given twice; keep one")
+            names.add(name)
+        return dict(pairs)
+
+    return json.loads(text, object_pairs_hook=once)
 
 
 def _from_yaml(path: Path, text: str) -> Any:

@@ -115,6 +115,12 @@ def test_a_config_that_cannot_be_used(refused, tmp_path, content, line):
     assert refused("train", "glyphs", "--config", file).startswith(line.format(file=file))
 
 
+def test_json_that_gives_a_name_twice_is_refused(refused, tmp_path):
+    file = tmp_path / "options.json"
+    file.write_text('{"epochs": 3, "loss": {"beta": 1, "beta": 2}}')
+    assert refused("train", "glyphs", "--config", file) == f"{file}: beta is given twice; keep one"
+
+
 def test_what_a_merge_brings_gives_way_to_a_files_own_fields(tmp_path):
     """Nothing is given twice there, though a field of that name is merged in."""
     (tmp_path / "rows.yaml").write_text("a: &a {preset: ms, lr: 0.1}\nb: &b {<<: *a, lr: 0.2}\nc: {<<: [*b, *a], lr: 0.3}")
