@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from obdsd.cli.embed import MODEL, ReadingOptions, check_suffix, open_both
-from obdsd.errors import InputError, explain_missing
+from obdsd.errors import InputError
 from obdsd.files import check_place, replacing
 from obdsd.options import OPENING, option
 
@@ -47,12 +47,11 @@ class Options(ReadingOptions):
 def run(options: Options) -> None:
     out = Path(options.out).expanduser()
     check_place(out)
-    with explain_missing():
-        from obdsd.models.export import exported, takes_of
-        from obdsd.models.onnx_engine import OnnxModel
     from obdsd.data.transforms import ToNumbers
     from obdsd.models.agreement import agreement
+    from obdsd.models.export import exported, takes_of
     from obdsd.models.inference import for_inference
+    from obdsd.models.onnx_engine import OnnxModel
     from obdsd.terminal import stages
 
     embedder, items, where = _opened(options)
@@ -82,7 +81,8 @@ def _opened(options: Options) -> tuple[Embedder, Part, str]:
     if options.data is not None:
         embedder, collection = open_both(options.model, options.data, options)
         name = options.data if options.part == "all" else f"the {options.part} part of {options.data}"
-        whole, _ = (collection if options.part == "all" else replace(collection, parts={options.part: collection[options.part]})).joined()
+        collection = collection if options.part == "all" else replace(collection, parts={options.part: collection[options.part]})
+        whole, _ = collection.joined()
     else:
         embedder = options.opened(options.model)
         if embedder.preprocessing is not None:

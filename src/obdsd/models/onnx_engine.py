@@ -65,7 +65,7 @@ def content_of(file: str, model: str) -> bytes:
     check_file(path)
     content = path.read_bytes()
     about = OnnxModel(content, file).session.get_modelmeta().custom_metadata_map
-    if "obdsd" not in about:
+    if not {"obdsd", "model", "backbone", "dim", "takes"} <= about.keys():
         raise InputError(f"{file}: was not written by obdsd export, nobody knows of which model it is; write one: {EXPORT}")
     if about["model"] != model:
         other = f"{about['backbone']}, {about['dim']} numbers a row, weights or preprocessing of its own"
