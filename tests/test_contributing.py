@@ -40,6 +40,7 @@ def test_every_kind_of_part_has_a_row():
         "loss": "a base loss",
         "teacher": "a teacher",
         "targets": "targets",
+        "matching": "a matching",
         "system": "a system",
         "data": "a data set",
         "rerank": "a re-ranker",

@@ -14,6 +14,7 @@ TAUGHT = {
     "loss": "pull(strength=2.0)",
     "teacher": "lagging(every=2)",
     "targets": "balanced(sharpened(power=3.0))",
+    "matching": "squares(times=2.0)",
     "system": "scaled(share=0.5)",
 }
 SMALL = ["--device", "cpu", "--no-report"]
@@ -37,7 +38,8 @@ def test_a_package_from_outside_trains_compares_and_reports(tmp_path):
     printed = by_the_command_line(tmp_path)
     assert "  sharpened: The teacher's softmax raised to a power.\n      power: The power. [default 2.0]\n" in printed
     config = (tmp_path / "run" / "config.yaml").read_text()
-    for part in ("loss: pull(strength=2.0)", "teacher: lagging(every=2)", "balanced(sharpened(power=3.0))", "system: scaled(share=0.5)"):
+    parts = "loss: pull(strength=2.0)", "teacher: lagging(every=2)", "balanced(sharpened(power=3.0))", "system: scaled(share=0.5)"
+    for part in (*parts, "matching: squares(times=2.0)"):
         assert part in config
     scores = result_of(tmp_path / "run")["scores"]
     assert 0 < scores["second-hit"] <= 1

@@ -165,6 +165,10 @@ def test_every_option_has_a_sentence_and_a_group():
 
 IDLE = [  # what makes some options do nothing, and values of those options
     ({"teacher": "none"}, "teacher=none", {"targets": "pairwise", "weight": 3.0, "temperature": 3.0, "ramp": "constant"}),
+    ({"teacher": "none"}, "teacher=none", {"matching": "rkd"}),
+    ({"system": "soft-labels"}, "system=soft-labels", {"matching": "rkd"}),
+    ({"matching": "rkd"}, "matching=rkd", {"targets": "pairwise", "temperature": 3.0}),
+    ({"matching": "plg"}, "matching=plg", {"targets": "pairwise"}),
     ({"backbone": "features"}, "backbone=features", {"pretrained": "imagenet", "pooling": "avg+max", "batchnorm": "train", "size": 64}),
     ({"backbone": "features"}, "backbone=features", {"crop": 0.5, "flip": False, "channels_last": True, "teacher_precision": "32"}),
     ({"frozen": True}, "frozen=True", {"batchnorm": "train", "crop": 0.5, "flip": False, "channels_last": True}),
@@ -174,12 +178,15 @@ IDLE = [  # what makes some options do nothing, and values of those options
     ({"init": "run"}, "init=run", {"hidden": 3, "head_init": "projection", "dim": 3}),
     ({"backbone": "features"}, "backbone=features", {"skip_unreadable": True}),
     ({"backbone": "tiny-conv"}, "backbone=tiny-conv", {"drop_nan": True}),
-    ({"supervision": "none"}, "supervision=none", {"replacement": True}),
+    ({"supervision": "none"}, "supervision=none", {"replacement": True, "batches": "rounds"}),
+    ({"batches": "rounds"}, "batches=rounds", {"replacement": True}),
     ({"head": "none"}, "head=none", {"head_lr": 0.1}),
     ({"optimizer": "adam"}, "optimizer=adam", {"momentum": 0.5}),
     ({"schedule": "cosine"}, "schedule=cosine", {"lr_gamma": 0.5}),
+    ({"keep": "weights"}, "keep=weights", {"average_decay": 0.5}),
 ]
-ACTS_BESIDE = {"momentum": {"optimizer": "sgd"}, "drop_nan": {"backbone": "features"}, "lr_gamma": {"schedule": "steps", "lr_steps": (2,)}}
+ACTS_BESIDE = {"average_decay": {"keep": "average"}}
+ACTS_BESIDE |= {"momentum": {"optimizer": "sgd"}, "drop_nan": {"backbone": "features"}, "lr_gamma": {"schedule": "steps", "lr_steps": (2,)}}
 
 
 def test_every_option_that_may_be_idle_is_listed_here():

@@ -29,7 +29,8 @@ def test_every_preset_resolves_on_all_data(data, names):
 
 
 def test_listed_presets():
-    assert NAMES[:9] == ["recommended", "ms", "margin", "r-margin", "proxy-anchor", "proxy-nca", "soft-triple", "nt-xent", "ms+psd"]
+    assert NAMES[:9] == ["recommended", "ms", "margin", "r-margin", "proxy-anchor", "proxy-nca", "soft-triple", "nt-xent", "ms-tuned"]
+    assert "supcon+soft-labels" in NAMES  # a softmax over the batch is needed
     assert len(NAMES) == len({*NAMES}) == len(LOSSES) + len(METHODS)
     assert "proxy-anchor+proxy-diffusion" in NAMES  # proxies are needed
 
@@ -65,6 +66,8 @@ def test_the_papers_numbers(kind):
         **{method: ("previous-epoch", targets, "standard", weight, "linear") for method, targets in psd.items()},
         "psd-constant": ("previous-epoch", "pairwise", "standard", weight, "constant"),
         "anchor": ("features", "pairwise", "standard", 100.0, "constant"),
+        "soft-labels": ("features", "pairwise", "soft-labels", 0.5, "constant"),
+        "smooth-labels": ("none", "batch-diffusion(omega=0.3)", "soft-labels", 0.5, "constant"),
     }
     for more, targets in (("", "pairwise"), ("+obdp", walk)):
         expected[f"bar{more}"] = ("born-again", targets, "standard", bar_weight, "constant")
@@ -179,7 +182,11 @@ REFUSED = [
     ("ms+psd", {"epoch": 3}, "epoch=3 is no option here; did you mean epochs?"),
     ("ms+psd", {"loss": 5}, "loss: '5' must begin with a name"),
     ("ms+odb-sd", {}, "preset='ms+odb-sd' is not known; did you mean ms+obd-sd?"),
-    ("zzz", {}, "preset='zzz' is not known; it is a loss (ms, margin, r-margin, proxy-anchor, proxy-nca, soft-triple, nt-xent), "),
+    (
+        "zzz",
+        {},
+        "preset='zzz' is not known; it is a loss (ms, margin, r-margin, proxy-anchor, proxy-nca, soft-triple, nt-xent, ms-tuned, supcon, ",
+    ),
 ]
 test_what_does_nothing_or_is_not_known_is_refused = refused(
     [((name, changes), message) for name, changes, message in REFUSED], lambda given: preset(given[0], "folder:x", **given[1])

@@ -13,9 +13,15 @@ if TYPE_CHECKING:  # what `__getattr__` below resolves, for type checkers and ed
     from obdsd.catalogue import register
     from obdsd.errors import InputError
     from obdsd.evaluation.metrics import Metric, register_metric
+    from obdsd.method.class_guidance import PLG
+    from obdsd.method.class_mates import ClassMates
     from obdsd.method.diffusion import diffuse, softmax_transition, symmetric_transition
     from obdsd.method.distillation import SelfDistillation
     from obdsd.method.global_diffusion import GlobalDiffusion
+    from obdsd.method.kernels import GlobalKernel, Kernel
+    from obdsd.method.matching import KL, Matching
+    from obdsd.method.regression import Regression
+    from obdsd.method.relations import PKT, RCL, RKD
     from obdsd.method.targets import AffineScores, Balanced, BatchDiffusion, MeanMix, PairwiseTargets, ProxyDiffusion, Targets, UniformMix
     from obdsd.method.teachers import (
         BornAgainTeacher,
@@ -32,19 +38,25 @@ if TYPE_CHECKING:  # what `__getattr__` below resolves, for type checkers and ed
 __version__ = "0.1.0"
 
 __all__ = [
-    "AffineScores", "Balanced", "BatchDiffusion", "BornAgainTeacher", "EMATeacher", "FrozenTeacher", "GlobalDiffusion", "InputError",
-    "MeanMix", "MemoryTeacher", "Metric", "Objective", "PairwiseTargets", "PreviousEpochTeacher", "ProxyDiffusion", "SelfDistillation",
-    "System", "Targets", "Teacher", "TeacherBatch", "UniformMix", "__version__", "data", "diffuse", "evaluation", "experiments", "method",
-    "models", "objectives", "presets", "register", "register_metric", "report", "search", "softmax_transition", "symmetric_transition",
-    "training",
+    "KL", "PKT", "PLG", "RCL", "RKD", "AffineScores", "Balanced", "BatchDiffusion", "BornAgainTeacher", "ClassMates", "EMATeacher",
+    "FrozenTeacher", "GlobalDiffusion", "GlobalKernel", "InputError", "Kernel", "Matching", "MeanMix", "MemoryTeacher", "Metric",
+    "Objective", "PairwiseTargets", "PreviousEpochTeacher", "ProxyDiffusion", "Regression", "SelfDistillation", "System", "Targets",
+    "Teacher", "TeacherBatch", "UniformMix", "__version__", "data", "diffuse", "evaluation", "experiments", "method", "models",
+    "objectives", "presets", "register", "register_metric", "report", "search", "softmax_transition", "symmetric_transition", "training",
 ]  # fmt: skip
 _NAMES = {
     "catalogue": "register",
     "errors": "InputError",
     "evaluation.metrics": "Metric register_metric",
+    "method.class_mates": "ClassMates",
     "method.diffusion": "diffuse softmax_transition symmetric_transition",
     "method.distillation": "SelfDistillation",
     "method.global_diffusion": "GlobalDiffusion",
+    "method.class_guidance": "PLG",
+    "method.kernels": "GlobalKernel Kernel",
+    "method.matching": "KL Matching",
+    "method.regression": "Regression",
+    "method.relations": "PKT RCL RKD",
     "method.targets": "AffineScores Balanced BatchDiffusion MeanMix PairwiseTargets ProxyDiffusion Targets UniformMix",
     "method.teachers": "BornAgainTeacher EMATeacher FrozenTeacher MemoryTeacher PreviousEpochTeacher Teacher TeacherBatch",
     "objectives.objective": "Objective",

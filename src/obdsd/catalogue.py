@@ -20,6 +20,12 @@ LOSSES = Table(
         "proxy-nca": "obdsd.objectives.proxy_nca:proxy_nca",
         "soft-triple": "obdsd.objectives.soft_triple:soft_triple",
         "nt-xent": "obdsd.objectives.nt_xent:nt_xent",
+        "supcon": "obdsd.objectives.supcon:supcon",
+        "recall-at-k": "obdsd.objectives.recall_at_k:recall_at_k",
+        "contextual": "obdsd.objectives.contextual:contextual",
+        "mean-field": "obdsd.objectives.mean_field:mean_field",
+        "epshn": "obdsd.objectives.easy_positive:epshn",
+        "proxy-gml": "obdsd.objectives.proxy_gml:proxy_gml",
         "none": "obdsd.objectives.no_loss:NoLoss",
         "pml": "obdsd.objectives.pml:pml",
     },
@@ -36,6 +42,7 @@ TEACHERS = Table(
         "features": "obdsd.models.teachers:features",
         "frozen": "obdsd.models.teachers:frozen",
         "embeddings": "obdsd.data.teachers:embeddings",
+        "classes": "obdsd.data.class_similarities:classes",
     },
     context=("model", "part", "num_samples", "dim"),
 )
@@ -46,15 +53,34 @@ TARGETS = Table(
         "batch-diffusion": "obdsd.method.targets:BatchDiffusion",
         "global-diffusion": "obdsd.method.global_diffusion:GlobalDiffusion",
         "proxy-diffusion": "obdsd.method.targets:ProxyDiffusion",
+        "kernel": "obdsd.method.kernels:Kernel",
+        "global-kernel": "obdsd.method.kernels:GlobalKernel",
         "balanced": "obdsd.method.targets:Balanced",
         "mean-mix": "obdsd.method.targets:MeanMix",
         "uniform-mix": "obdsd.method.targets:UniformMix",
         "affine": "obdsd.method.targets:AffineScores",
+        "class-mates": "obdsd.method.class_mates:ClassMates",
     },
+)
+MATCHINGS = Table(
+    "matching",
+    {
+        "kl": "obdsd.method.matching:KL",
+        "rcl": "obdsd.method.relations:RCL",
+        "rkd": "obdsd.method.relations:RKD",
+        "pkt": "obdsd.method.relations:PKT",
+        "cosine": "obdsd.method.regression:Regression",
+        "plg": "obdsd.method.class_guidance:PLG",
+    },
+    context=("dim", "teacher_dim", "seed"),
 )
 SYSTEMS = Table(
     "system",
-    {"standard": "obdsd.objectives.system:standard", "s2sd": "obdsd.objectives.s2sd:S2SDSystem"},
+    {
+        "standard": "obdsd.objectives.system:standard",
+        "s2sd": "obdsd.objectives.s2sd:S2SDSystem",
+        "soft-labels": "obdsd.objectives.soft_labels:SoftLabels",
+    },
     context=("model", "make_loss", "teacher", "distill", "seed"),
 )
 DATA = Table(
@@ -80,21 +106,21 @@ RERANKERS = Table(
         "k-reciprocal": "obdsd.search.k_reciprocal:KReciprocal",
     },
 )
-TABLES = {table.kind: table for table in (LOSSES, TEACHERS, TARGETS, SYSTEMS, DATA, RERANKERS)}
+TABLES = {table.kind: table for table in (LOSSES, TEACHERS, TARGETS, MATCHINGS, SYSTEMS, DATA, RERANKERS)}
 OUTSIDE: set[str] = set()
 """Modules that registered something from outside the package: a process that is started must import them, too."""
 
 
 def register(kind: str, name: str, build: Callable[..., Any]) -> None:
-    """Add a part of your own: a loss, teacher, targets, system, data set or re-ranker. From then on its name works everywhere.
+    """Add a part of your own: a loss, teacher, targets, matching, system, data set or re-ranker. From then on its name works everywhere.
 
     Args:
-        kind: `loss`, `teacher`, `targets`, `system`, `data` or `rerank`. (A metric: `obdsd.register_metric`.)
+        kind: `loss`, `teacher`, `targets`, `matching`, `system`, `data` or `rerank`. (A metric: `obdsd.register_metric`.)
         name: What it is called in options and on the command line.
         build: A function or class. What the training knows is passed to its arguments of these names: to a loss `num_classes`, `dim`
-            and `seed`; to a teacher `model`, `part` (the items that train), `num_samples` and `dim`; to a system `model`, `make_loss`,
-            `teacher`, `distill` and `seed`; to a data set `path`, `seed`, `test_fraction`, `allow_incomplete` and `root`. All other
-            arguments are its settings; a data set has none.
+            and `seed`; to a teacher `model`, `part` (the items that train), `num_samples` and `dim`; to a matching `dim`, `teacher_dim` and
+            `seed`; to a system `model`, `make_loss`, `teacher`, `distill` and `seed`; to a data set `path`, `seed`, `test_fraction`,
+            `allow_incomplete` and `root`. All other arguments are its settings; a data set has none.
     """
     if kind not in TABLES:
         raise InputError(f"kind={kind} is not known; {suggestion(kind, TABLES)}")

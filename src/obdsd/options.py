@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal
 
-from obdsd.catalogue import LOSSES, RERANKERS, SYSTEMS, TABLES, TARGETS, TEACHERS
+from obdsd.catalogue import MATCHINGS, RERANKERS, SYSTEMS, TABLES, TEACHERS
 from obdsd.convert import convert
 from obdsd.errors import InputError
 from obdsd.parts import suggestion
@@ -141,8 +141,30 @@ def _if_nobody_teaches(options: Any) -> str:
     return "teacher=none" if not options.distils else ""
 
 
+def _if_not_read(name: str) -> Callable[[Any], str]:
+    """Of what the targets say, or of what a matching may use, where it does not."""
+
+    def idle(options: Any) -> str:
+        matching = options.matching
+        read = getattr(MATCHINGS.find(matching.name), "reads", ())
+        unread = _if_not_matched(options) == "" and name not in read
+        return _if_nobody_teaches(options) or ("" if options.has_targets else "teacher=none") or (f"matching={matching}" if unread else "")
+
+    return idle
+
+
+def _if_not_matched(options: Any) -> str:
+    """Of how student and teacher are matched, where a system does that in its own way."""
+    own_way = not getattr(SYSTEMS.find(options.system.name), "matches", True)
+    return _if_nobody_teaches(options) or (f"system={options.system}" if own_way else "")
+
+
 def _if_no_network_teaches(options: Any) -> str:
     return _if_nobody_teaches(options) or _if_fixed(options)
+
+
+def _if_nothing_is_drawn(options: Any) -> str:
+    return _unless("supervision", "labels")(options) or _unless("batches", "drawn")(options)
 
 
 ARCHITECTURE = ("backbone", "pooling", "head", "hidden", "dim", "size", "batchnorm")
@@ -150,6 +172,8 @@ ARCHITECTURE = ("backbone", "pooling", "head", "hidden", "dim", "size", "batchno
 
 METHOD, LENGTH, RUN, DATA = "what is learned from", "length and speed", "the run", "data and labels"
 MODEL, BATCHES, OPTIMISER, EVALUATION, RUNNING = "model", "batches and images", "optimiser", "evaluation", "machine and files"
+PARTS = ("loss", "teacher", "targets", "matching", "system")
+"""Options that say what a system is made of."""
 BY_PRESET = {"loss", "teacher", "targets", "weight", "epochs", "frozen", "lr", "backbone", "pretrained", "head_init"}
 """Options that presets and data change; their defaults here are the paper's."""
 FIRST = {
@@ -176,10 +200,20 @@ class TrainOptions:
     )
     teacher: Spec = option("previous-epoch", "Who teaches; previous-epoch is PSD and OBD-SD, none is the plain loss.", METHOD)
     targets: Spec = option(
-        "batch-diffusion(omega=0.3)", "What is taught; pairwise is PSD, batch-diffusion is OBD-SD.", METHOD, idle=_if_nobody_teaches
+        "batch-diffusion(omega=0.3)",
+        "What is taught; pairwise is PSD, batch-diffusion is OBD-SD.",
+        METHOD,
+        idle=_if_not_read("targets"),
     )
-    weight: float = option(1000.0, "Final weight of the distillation (λ).", METHOD, at_least=0, idle=_if_nobody_teaches)
-    temperature: float = option(1.0, "Temperature of the distillation (τ).", METHOD, above=0, idle=_if_nobody_teaches)
+    matching: Spec = option(
+        "kl", "How the student is compared with the teacher: with its targets (kl), or with its rows (rkd, rcl, …).", METHOD,
+        idle=_if_not_matched,
+    )  # fmt: skip
+    weight: float = option(
+        1000.0, "Final weight of the distillation (λ); with soft-labels the teacher's share of the target, 0 to 1.", METHOD, at_least=0,
+        idle=_if_nobody_teaches,
+    )  # fmt: skip
+    temperature: float = option(1.0, "Temperature of the distillation (τ).", METHOD, above=0, idle=_if_not_read("temperature"))
     epochs: int = option(150, "Length of the training.", LENGTH, at_least=1)
     frozen: bool = option(False, "Train the head alone, on features that the backbone computes once: minutes, not hours.", LENGTH)
     batch_size: int | None = option(
@@ -196,7 +230,9 @@ class TrainOptions:
     )
     resume: bool = option(False, "Go on with the run in that folder, from its last checkpoint.", RUN, scope="command")
 
-    system: Spec = option("standard", "How loss and teacher are put together; s2sd adds wider heads that teach.", METHOD)
+    system: Spec = option(
+        "standard", "How loss and teacher are put together; s2sd adds wider heads that teach, soft-labels shares the target.", METHOD
+    )
     ramp: Literal["linear", "constant"] = option(
         "linear", "Whether the weight grows linearly with the epochs or is constant.", METHOD, idle=_if_nobody_teaches
     )
@@ -247,8 +283,12 @@ class TrainOptions:
 
     per_class: int = option(2, "Items of a class in a batch; views of an image without supervision.", BATCHES)
     epoch_batches: int = option(0, "Batches in an epoch, to try something out; 0 takes as many as the data fill.", BATCHES, at_least=0)
+    batches: Literal["drawn", "rounds"] = option(
+        "drawn", "How classes come into batches: drawn anew for each, or in rounds in which all have their turn (EPSHN).",
+        BATCHES, idle=_unless("supervision", "labels"),
+    )  # fmt: skip
     replacement: bool = option(
-        False, "Draw classes and items with replacement, as the published code does.", BATCHES, idle=_unless("supervision", "labels")
+        False, "Draw classes and items with replacement, as the published code does.", BATCHES, idle=_if_nothing_is_drawn
     )
     crop: float = option(0.08, "The smallest share of an image that a random crop keeps; 1 keeps all.", BATCHES, above=0, idle=_if_fixed)
     flip: bool = option(True, "Mirror images at random.", BATCHES, idle=_if_fixed)
@@ -288,6 +328,16 @@ class TrainOptions:
         0, "Evaluations without improvement on held-out classes after which training stops; 0 never stops early.", EVALUATION, at_least=0
     )
     select: Literal["last", "best"] = option("last", "Which epoch's model is kept: the last, or the best on held-out classes.", EVALUATION)
+    keep: Literal["weights", "average"] = option(
+        "weights", "What is kept and scored: the weights as they are after an epoch, or their running average over the steps.", EVALUATION
+    )
+    average_decay: float = option(
+        0.99, "How slowly the running average follows: it looks back over about 1/(1-decay) steps.", EVALUATION, at_least=0, below=1,
+        idle=_unless("keep", "average"),
+    )  # fmt: skip
+    interpolate: bool = option(
+        False, "Let held-out classes choose, in tenths of the way, between the weights at the beginning and those at the end.", EVALUATION
+    )
     score: Literal["test", "validation", "none"] = option(
         "test", "What the finished model is scored on; validation leaves the test classes unread, for a search of settings; none scores "
         "nothing, as with --test-fraction 0.", EVALUATION
@@ -335,8 +385,8 @@ class TrainOptions:
     def __post_init__(self) -> None:
         for name, value in converted(TrainOptions, vars(self)).items():
             object.__setattr__(self, name, value)
-        for name, table in (("loss", LOSSES), ("teacher", TEACHERS), ("targets", TARGETS), ("system", SYSTEMS)):
-            object.__setattr__(self, name, table.checked(getattr(self, name)))
+        for name in PARTS:
+            object.__setattr__(self, name, TABLES[name].checked(getattr(self, name)))
         if self.rerank.name != "none":  # nothing is imported for none
             object.__setattr__(self, "rerank", RERANKERS.checked(self.rerank))
         if self.root is not None:  # the same folder from any working directory
@@ -407,9 +457,15 @@ class TrainOptions:
         return getattr(TEACHERS.find(self.teacher.name), "teaches", True)
 
     @property
+    def has_targets(self) -> bool:
+        """Whether the targets say what is taught."""
+        return self.has_teacher or (self.distils and getattr(SYSTEMS.find(self.system.name), "teaches_targets", True))
+
+    @property
     def needs_held_out_classes(self) -> str | None:
         """The option that cannot do without them, if there is one."""
         wanted = {"select": self.select == "best", "patience": self.patience > 0, "score": self.score == "validation"}
+        wanted["interpolate"] = self.interpolate
         return next((name for name, wants in wanted.items() if wants), None)
 
     @property
@@ -455,8 +511,10 @@ def name_of_parts(options: TrainOptions) -> str:
     parts = ["ms" if options.loss.name == "multi-similarity" else options.loss.name]
     if options.has_teacher:
         parts.append(options.teacher.name)
-    if options.distils and (targets := _names(options.targets)) != "batch-diffusion":
+    if not why_idle(options, "targets") and (targets := _names(options.targets)) != "batch-diffusion":
         parts.append(targets)
+    if not why_idle(options, "matching") and options.matching.name != "kl":
+        parts.append(options.matching.name)
     if options.system.name != "standard":
         parts.append(options.system.name)
     return "+".join(parts)

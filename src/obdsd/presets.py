@@ -13,8 +13,8 @@ from obdsd.catalogue import DATA, TARGETS, TEACHERS
 from obdsd.convert import convert
 from obdsd.data import data_kind
 from obdsd.errors import InputError
-from obdsd.options import TrainOptions, as_dict, check_limits, converted, name_of_parts, part, why_idle
-from obdsd.parts import suggestion
+from obdsd.options import PARTS, TrainOptions, as_dict, check_limits, converted, name_of_parts, part, why_idle
+from obdsd.parts import MISSING, suggestion
 from obdsd.spec import Spec
 
 LOSSES: dict[str, dict[str, Any]] = {
@@ -25,10 +25,18 @@ LOSSES: dict[str, dict[str, Any]] = {
     "proxy-nca": {"loss": "proxy-nca"},
     "soft-triple": {"loss": "soft-triple"},
     "nt-xent": {"loss": "nt-xent", "supervision": "none"},
+    "ms-tuned": {"loss": "multi-similarity(alpha=0.01, beta=50.6, base=0.56, epsilon=2.0)"},
+    "supcon": {"loss": "supcon"},
+    "recall-at-k": {"loss": "recall-at-k"},
+    "contextual": {"loss": "contextual"},
+    "mean-field": {"loss": "mean-field"},
+    "epshn": {"loss": "epshn"},
+    "proxy-gml": {"loss": "proxy-gml"},
 }
 PREVIOUS = {"teacher": "previous-epoch"}
 BORN_AGAIN = {"teacher": "born-again", "ramp": "constant", "weight": 100.0}
 HEADS = {"teacher": "none", "ramp": "constant", "weight": 50.0, "targets": "pairwise"}
+SHARED = {"system": "soft-labels", "ramp": "constant", "weight": 0.5}
 DSD = "s2sd(widths=[2048], pooling={heads_pooling})"
 MSD = "s2sd(pooling={heads_pooling})"
 MSDF = "s2sd(pooling={heads_pooling}, feature_weight={feature_weight})"
@@ -41,6 +49,8 @@ METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
     "obd-sd": {**PREVIOUS, **WALK},
     "obd-sd-softmax": {**PREVIOUS, "targets": "batch-diffusion(omega={omega}, form=softmax, walk_temperature={walk_temperature})"},
     "anchor": {"teacher": "features", "targets": "pairwise", "ramp": "constant", "temperature": 0.2, "weight": 100.0},  # nor is this
+    "soft-labels": {"teacher": "features", "targets": "pairwise", "temperature": 0.1, **SHARED},  # nor are these two
+    "smooth-labels": {"teacher": "none", **SHARED},
     "mean-mix": {**PREVIOUS, "targets": "mean-mix(omega={omega})"},
     "uniform-mix": {**PREVIOUS, "targets": "uniform-mix(omega={omega})"},
     "bar": {**BORN_AGAIN, "targets": "pairwise"},
@@ -80,12 +90,21 @@ SENTENCES = {
     "proxy-nca": "Proxy-NCA: every item is drawn to its class's proxy.",
     "soft-triple": "SoftTriple: several proxies a class.",
     "nt-xent": "Without labels: two views of an image are alike (SimCLR's loss).",
+    "ms-tuned": "Multi-Similarity without mining, with the settings that a search chose for CUB-200-2011.",
+    "supcon": "SupCon: the softmax over a batch's other items, drawn to the class-mates.",
+    "recall-at-k": "Recall@k with logistic functions for its steps; wants large batches.",
+    "contextual": "Items that share neighbours should be of one class; published with --per-class 4.",
+    "mean-field": "A contrastive loss between items and one trained vector a class.",
+    "epshn": "Each item's easiest positive against its hardest negative; wants several items a class.",
+    "proxy-gml": "ProxyGML: several proxies a class, of which an item meets its own and the hardest others.",
     "psd": "The model of the epoch before teaches its cosines (progressive self-distillation).",
     "psd-balanced": "PSD whose targets draw to every item alike; not the paper's.",
     "psd-constant": "PSD with the full weight from the first epoch on, the paper's ablation.",
     "obd-sd": "PSD whose cosines are refined by a walk on the batch's graph: the paper's method.",
     "obd-sd-softmax": "OBD-SD with the walk of the published code.",
     "anchor": "The pretrained features teach, so that training does not lose them; not the paper's.",
+    "soft-labels": "The pretrained features share SupCon's target with the labels; not the paper's.",
+    "smooth-labels": "A control for soft-labels: a uniform row shares the target (label smoothing).",
     "mean-mix": "A control for OBD-SD: the mean row mixed in, no graph.",
     "uniform-mix": "A control for OBD-SD: a uniform row mixed in, no graph.",
     "bar": "A first training with the plain loss teaches a second (born again).",
@@ -101,8 +120,6 @@ SENTENCES = {
 }
 """What `obdsd presets` says of each loss and each method."""
 
-PARTS = ("loss", "teacher", "targets", "system")
-
 CONSTANTS: dict[str, Any] = {"omega": 0.3, "walk_temperature": 1.0, "heads_pooling": "avg+max", "feature_weight": 50.0}
 """What a data set may set for the parts of a method; the paper's for CUB-200-2011."""
 
@@ -115,11 +132,13 @@ METHODS_ON_DATA: dict[tuple[str, str], dict[str, Any]] = {  # where a method's o
 """By the beginning of the method's name and the kind of the data; for embeddings, what does well on held-out classes of
 two data sets (docs/results.md)."""
 
+ONLY_WITH = {"proxy-diffusion": "proxy-anchor", "soft-labels": "supcon", "smooth-labels": "supcon"}
+"""Methods that need a loss of a kind, and one of it."""
+
 NAMES = [
     RECOMMENDED,
     *LOSSES,
-    *(f"ms+{method}" for method in METHODS if method and method != "proxy-diffusion"),
-    "proxy-anchor+proxy-diffusion",
+    *(f"{ONLY_WITH.get(method, 'ms')}+{method}" for method in METHODS if method),
 ]
 """The presets that are listed; any other loss goes with any method too."""
 
@@ -166,8 +185,8 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
     elif images and name == RECOMMENDED:
         of_data |= WHOLE_NETWORK
     constants = {**CONSTANTS, **{key: of_data.pop(key) for key in CONSTANTS if key in of_data}}
-    if not _is_preset(name) and given.keys() >= {*PARTS}:  # a run's own name, made of its parts
-        of_method, name = {part: given[part] for part in PARTS}, ""
+    if not _is_preset(name) and given.keys() >= {*PARTS} - {"matching"}:  # a run's own name, made of its parts (earlier runs match by kl)
+        of_method, name = {part: given[part] for part in PARTS if part in given}, ""
     else:
         name = _taught(name, given)
         of_method = _method_settings(name, kind, constants)
@@ -192,8 +211,8 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
         value = as_dict(options)[option]
         if value != as_dict(usual)[option] and (why := why_idle(options, option)):
             idle[option] = _idle(option, value, why)
-    if omega is not None and not options.distils:
-        idle["omega"] = _idle("omega", omega, "teacher=none")
+    if omega is not None and (why := why_idle(options, "targets")):
+        idle["omega"] = _idle("omega", omega, why)
     elif omega is not None and "omega" not in TARGETS.settings(_innermost(options.targets).name):
         takers = [name for name in TARGETS.names if "omega" in TARGETS.settings(name)]
         idle["omega"] = f"omega={omega} does nothing with targets={_innermost(options.targets)}; it is a setting of {', '.join(takers)}"
@@ -258,7 +277,8 @@ def _with_omega(targets: Spec, asked: Any, usual: float) -> Spec:
     """The targets with the ω that was asked for, or with the data's if they need one and have none."""
     known, given = TARGETS.settings(targets.name), TARGETS.named(targets)
     if "omega" in known:
-        given["omega"] = asked if asked is not None else given.get("omega", usual)
+        own = usual if known["omega"].default is MISSING else known["omega"].default
+        given["omega"] = asked if asked is not None else given.get("omega", own)
     elif "targets" in given:  # targets around others
         given["targets"] = _with_omega(Spec.parse(given["targets"]), asked, usual)
     return Spec(targets.name, given)

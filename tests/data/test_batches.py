@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 from torchvision.transforms.functional import pil_to_tensor
 
-from obdsd.data.batches import ClassBatches, Draw, InstanceBatches
+from obdsd.data.batches import ClassBatches, Draw, InstanceBatches, RoundBatches
 from tests.data.trees import picture
 from tests.refusing import refused
 
@@ -122,6 +122,51 @@ def test_one_view_of_each_item_will_do():
     batches = indices(InstanceBatches(11, batch_size=5, per_class=1, seed=4), epoch=2)
     assert [len({*batch}) for batch in batches] == [5, 5]
     assert len({item for batch in batches for item in batch}) == 10
+
+
+@given(st.integers(0, 10**6), st.integers(0, 50))
+def test_in_rounds_every_class_has_its_turn_in_one_order(seed, epoch):
+    """The largest class has 30: with 4 a round, 2 are over, more than ⌊0.3 · 4⌋, so 8 rounds."""
+    batches = indices(RoundBatches(LABELS, batch_size=12, per_class=4, seed=seed), epoch)
+    assert [len(batch) for batch in batches] == [12] * (9 * 8 * 4 // 12)
+    given = np.array(batches).reshape(8, 9, 4)  # rounds, classes, their images
+    assert (LABELS[given] == LABELS[given[0, :, 0]][None, :, None]).all()  # each round has the same order
+    assert len({*LABELS[given[0, :, 0]].tolist()}) == 9
+    for label in range(9):
+        times = np.bincount(given[LABELS[given] == label], minlength=75)[LABELS == label]
+        assert times.sum() == 32
+        assert times.min() >= 1  # none is left out where there is room
+    whole = RoundBatches(LABELS, 12, 4, seed)
+    assert indices(whole, epoch) == batches
+    assert indices(whole, epoch, first=5) == batches[5:]
+    assert indices(whole, epoch) != indices(whole, epoch + 1)
+
+
+@pytest.mark.parametrize(("largest", "rounds"), [(3, 1), (16, 1), (19, 1), (20, 2), (59, 4), (60, 4), (64, 4), (67, 4), (68, 5)])
+def test_the_length_of_all_classes_is_that_of_the_largest_rounded(largest, rounds):
+    """With 16 a round, up to 3 images over are cut off: fewer than ⌊0.3 · 16⌋ = 4."""
+    labels = np.repeat(np.arange(9), [2] * 8 + [largest])
+    assert RoundBatches(labels, 32, 16).rounds == rounds
+    drawn = [item for batch in indices(RoundBatches(labels, 144, 16)) for item in batch if labels[item] == 8]
+    assert len({*drawn}) == min(largest, 16 * rounds)
+
+
+def test_rounds_are_shared_by_processes_and_leave_single_images_out():
+    whole = list(RoundBatches(LABELS, 12, 4, seed=1).epoch(2))
+    ranks = [list(RoundBatches(LABELS, 12, 4, seed=1, rank=rank, world_size=2).epoch(2)) for rank in (0, 1)]
+    assert [one + other for one, other in zip(*ranks, strict=True)] == whole
+    assert all(draw.item != 74 for batch in whole for draw in batch)
+    orders = [{tuple(LABELS[each[::4]].tolist()) for each in indices(RoundBatches(LABELS, 36, 4, seed=1), epoch)} for epoch in (0, 1)]
+    assert [len(each) for each in orders] == [1, 1]
+    assert orders[0] != orders[1]  # another epoch, another order
+
+
+BAD = [
+    ({"batch_size": 400, "per_class": 4}, "batch_size=400 is more than the 288 items that 9 classes give in 8 rounds of 4; try 288"),
+    ({"batch_size": 10, "per_class": 4}, "batch_size=10 must be a multiple of per_class=4"),
+    ({"batch_size": 8, "per_class": 1}, "per_class=1 must be 2 or more"),
+]
+test_impossible_rounds_are_refused = refused(BAD, lambda options: RoundBatches(LABELS, **options))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

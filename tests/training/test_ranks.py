@@ -48,6 +48,19 @@ STEPS = [
     ("ms+psd", {"teacher": TABLE, **ALONE, "micro_batch": 3}),
     ("ms+psd", {"teacher": LARGER, **ALONE, **IMAGES, "temperature": 0.02}),
     ("ms+bar", {"targets": "affine(scale=2.0, shift=-0.5)"}),
+    ("ms+psd", {"matching": "rkd", "micro_batch": 3}),
+    ("ms+psd", {"matching": "plg"}),
+    ("margin+psd", {"teacher": TABLE, "ramp": "constant", "matching": "cosine", "micro_batch": 3}),
+    ("ms+psd", {"targets": "kernel(neighbours=3, classmates=true)", "micro_batch": 3, "temperature": 0.1}),
+    ("ms+psd", {"teacher": TABLE, "ramp": "constant", "targets": "global-kernel(neighbours=5)", "temperature": 0.1}),
+    ("supcon+soft-labels", {"weight": 0.5, "micro_batch": 3}),
+    ("supcon+soft-labels", {"weight": 0.8, "teacher": "ema(decay=0.0)", "targets": "class-mates", "keep": "average"}),
+    ("supcon+smooth-labels", {"weight": 0.5}),
+    ("recall-at-k+psd", {}),
+    ("contextual+psd", {"per_class": 4}),
+    ("mean-field+psd", {}),
+    ("epshn+psd", {"per_class": 4, "batches": "rounds"}),
+    ("proxy-gml+psd", {"loss": "proxy-gml(kept=0.2)"}),
 ]
 
 
@@ -133,7 +146,7 @@ def started(features, pictures, teachers, tmp_path_factory):
 @pytest.mark.parametrize("number", range(len(STEPS)), ids=[name for name, _ in STEPS])
 def test_loss_and_gradients_are_those_of_one_process(started, number):
     """Multi-Similarity, Margin with its β, losses with proxies; memory, EMA and S2SD's heads as teachers; the global and the proxies'
-    manifold; small chunks of the batch."""
+    manifold; small chunks of the batch; soft labels; a running average."""
     plan, folder, *_ = started
     name, options = plan["steps"][number]
     alone = one_step(name, options)
@@ -144,7 +157,7 @@ def test_loss_and_gradients_are_those_of_one_process(started, number):
             largest = float(value.float().abs().max() or 1)
             torch.testing.assert_close(there[key], value, rtol=1e-5, atol=1e-5 * largest, msg=f"{name}: {key}")
     assert float(alone["distillation"]) > 0 or options.get("teacher") == "memory"
-    assert any(key.startswith("gradient objective.") for key in alone) == name.startswith(("margin", "proxy", "soft"))
+    assert any(key.startswith("gradient objective.") for key in alone) == name.startswith(("margin", "proxy", "soft", "mean"))
 
 
 def close(one, other):

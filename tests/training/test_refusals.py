@@ -40,6 +40,12 @@ BAD = [
     ({"targets": "proxy-diffusion(omega=0.3)", "loss": "proxy-nca", "teacher": "features"}, "does not live among the student's proxies"),
     ({"targets": "balanced(proxy-diffusion(omega=0.3))"}, "has no proxies to walk over"),
     ({"targets": "batch-diffusion(omega=0.99999)"}, r"omega=0\.99999 is too near 1"),
+    ({"targets": "kernel(omega=0.99999)"}, r"omega=0\.99999 is too near 1"),
+    ({"targets": "global-kernel(neighbours=500)"}, "neighbours=500 must be less than the 72 items that train; ask for fewer"),
+    ({"targets": "global-kernel", "teacher": "memory"}, "has no model that could embed the whole training set"),
+    ({"matching": "rkd(angle=-1)"}, r"matching=rkd\(angle=-1\.0\): angle=-1\.0 must be 0 or more and finite"),
+    ({"matching": "cosine(map=false)", "teacher": "features"}, r"matching=cosine\(map=false\): map=False cannot compare rows of length 6"),
+    ({"system": "s2sd(widths=[8])", "teacher": "none", "matching": "cosine"}, "whose rows live in spaces of their own; use a matching of"),
     ({"targets": "proxy-diffusion(omega=0.99999)", "loss": "proxy-nca"}, r"omega=0\.99999 is too near 1"),
 ]
 

@@ -1,6 +1,6 @@
 """Train several presets with several seeds and compare them: obdsd compare DATA --presets ms,ms+psd,ms+obd-sd.
 
-Options of obdsd train hold for every row; --loss, --teacher, --targets and --system, in which presets differ, only with --rows.
+Options of obdsd train hold for every row; --loss, --teacher, --targets, --matching and --system, in which presets differ, only with --rows.
 Finished runs are not repeated, interrupted ones go on.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 from obdsd.convert import convert
 from obdsd.errors import InputError, Terminated
 from obdsd.files import read_mapping
-from obdsd.options import LARGEST, TrainOptions, as_dict, converted, option
+from obdsd.options import LARGEST, PARTS, TrainOptions, as_dict, converted, option
 
 WITHOUT = {  # options of a training that are no options here, and what to do instead
     "preset": "name several with --presets",
@@ -24,7 +24,6 @@ WITHOUT = {  # options of a training that are no options here, and what to do in
     "resume": "a comparison goes on by itself, give the same command without it",
 }
 SHARED = ("data", "seed", "out", "resume", "report")  # options that a row cannot have
-ERASING = ("loss", "teacher", "targets", "system")  # what presets differ in
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Options:
             raise InputError(f"rows={self.rows} and presets={','.join(self.presets)} are two ways to choose what is compared; give one")
         if len(set(self.presets)) < len(self.presets) or not self.presets:
             raise InputError(f"presets={','.join(self.presets)!r} must name different presets, as ms,ms+obd-sd")
-        erasing = [f"{name}={value}" for name, value in self.for_all.items() if name in ERASING]
+        erasing = [f"{name}={value}" for name, value in self.for_all.items() if name in PARTS]
         if erasing and self.rows is None:
             raise InputError(f"{erasing[0]} for every row would undo what the presets differ in; write the rows in a YAML file (--rows)")
 

@@ -1,4 +1,4 @@
-"""List losses, teachers, targets, systems, data sets, re-rankers and metrics, with their settings: obdsd parts, obdsd parts loss."""
+"""List losses, teachers, targets, matchings, systems, data sets, re-rankers and metrics, with settings: obdsd parts, obdsd parts loss."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ HEADINGS = {
     "loss": "Losses: `--loss`",
     "teacher": "Teachers: `--teacher`",
     "targets": "Targets: `--targets`",
+    "matching": "Matchings: `--matching`",
     "system": "Systems: `--system`",
     "data": "Data",
     "rerank": "Re-rankers: `--rerank`",

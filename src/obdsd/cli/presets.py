@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from obdsd.options import TrainOptions, as_dict, option
+from obdsd.options import PARTS, TrainOptions, as_dict, option
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def listing() -> str:
 def settings(name: str, data: str) -> str:
     """What a preset sets for these data, as YAML: the parts, and what is not the default of obdsd train."""
     from obdsd.files import to_yaml
-    from obdsd.presets import PARTS, preset
+    from obdsd.presets import preset
 
     found, usual = as_dict(preset(name, data)), as_dict(TrainOptions(data))
     shown = {option: value for option, value in found.items() if option in ("preset", *PARTS) or value != usual[option]}

@@ -92,11 +92,14 @@ def run(options: Options) -> None:
 def _summary(record: RunRecord) -> str:
     """What the training came to, beside what was there before it."""
     from obdsd.evaluation.metrics import score_line
+    from obdsd.training.interpolation import told
 
     options, kept = record.options, [f"model: {record.folder / 'model'}", f"scores: {record.folder / 'result.json'}"]
     if not record.scores:
         return f"epoch {record.epoch + 1} of {options.epochs}; nothing was scored\n{kept[0]}"
     lines = [f"{options.score} classes, {record.chosen_by} (epoch {record.epoch + 1} of {options.epochs}):"]
+    if record.interpolation is not None:
+        lines.append(f"  {told(record.interpolation)}")
     lines.append(f"  trained: {score_line(record.scores)}")
     lines += [f"  re-ranked by {name} (transductive): {score_line(scores)}" for name, scores in record.reranked.items()]
     lines += [f"  {name}, untrained: {score_line(scores)}" for name, scores in record.reference.items()]

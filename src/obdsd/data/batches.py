@@ -130,10 +130,7 @@ class ClassBatches(Batches):
         world_size: int = 1,
     ) -> None:
         super().__init__(batch_size, per_class, seed, rank, world_size)
-        numbers = np.asarray(labels)
-        by_class = np.argsort(numbers, kind="stable")
-        _, starts = np.unique(numbers[by_class], return_index=True)
-        self.members = [indices for indices in np.split(by_class, starts[1:]) if len(indices) > 1]
+        self.members = members_of(labels)
         self.replacement, self.number = replacement, len(labels) // batch_size
         k, usable, needed = per_class, len(self.members), f"batch_size={batch_size} needs {self.classes} classes × {per_class}"
         if self.classes > usable and not replacement:
@@ -161,3 +158,57 @@ class ClassBatches(Batches):
                 decks[c] = [i for i in fresh if i in dealt] + [i for i in fresh if i not in dealt]
             dealt.append(decks[c].pop())
         return dealt
+
+
+class RoundBatches(Batches):
+    """EPSHN's batches: rounds in which every class gives `per_class` of its images, in one order of the classes an epoch, cut to size.
+
+    Every class is brought to one length, that of the largest class, rounded to a multiple of K = `per_class`: down if fewer than ⌊0.3 K⌋
+    images are over, else up. Its images are shuffled, then cut, or filled up with images of it that are drawn again. A batch may hold the
+    end of one round and the beginning of the next. What does not fill a last batch is left out; a class of one image takes no part.
+
+    >>> batches = RoundBatches(np.array([0, 0, 0, 0, 1, 1]), batch_size=4, per_class=2, seed=0)
+    >>> [[int(draw.item > 3) for draw in batch] for batch in batches.epoch(0)]
+    [[0, 0, 1, 1], [0, 0, 1, 1]]
+    """
+
+    def __init__(
+        self,
+        labels: Sequence[int] | NDArray[np.int64],
+        batch_size: int = 128,
+        per_class: int = 16,
+        seed: int = 0,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        super().__init__(batch_size, per_class, seed, rank, world_size)
+        self.members = members_of(labels)
+        whole, over = divmod(max(map(len, self.members), default=0), per_class)
+        self.rounds = max(whole + (over > 0 and over >= int(0.3 * per_class)), 1)
+        given = len(self.members) * self.rounds * per_class
+        self.number = given // batch_size
+        if not self.number:
+            rule = f"is more than the {given} items that {len(self.members)} classes give"
+            raise InputError(f"batch_size={batch_size} {rule} in {self.rounds} rounds of {per_class}; try {max(given, 2 * per_class)}")
+
+    def items_of(self, epoch: int) -> Iterator[list[int]]:
+        random = np.random.default_rng((self.seed, epoch))
+        length = self.rounds * self.per_class
+        rows = np.stack([self._brought_to(length, random, members) for members in self.members])
+        rows = rows[random.permutation(len(rows))]
+        items = rows.reshape(len(rows), self.rounds, self.per_class).swapaxes(0, 1).ravel()  # round by round, class by class
+        for batch in range(self.number):
+            yield items[batch * self.batch_size : (batch + 1) * self.batch_size].tolist()
+
+    def _brought_to(self, length: int, random: np.random.Generator, members: NDArray[np.int64]) -> NDArray[np.int64]:
+        again = random.choice(members, max(length - len(members), 0))
+        return random.permutation(np.concatenate((random.permutation(members)[:length], again)))
+
+
+def members_of(labels: Sequence[int] | NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """The items of each class that has two or more."""
+    numbers = np.asarray(labels)
+    by_class = np.argsort(numbers, kind="stable")
+    _, starts = np.unique(numbers[by_class], return_index=True)
+    return [indices for indices in np.split(by_class, starts[1:]) if len(indices) > 1]

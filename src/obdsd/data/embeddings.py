@@ -135,7 +135,7 @@ def _read(path: Path) -> _File:
         return [name for group in _used(path, names).values() for name in group]
 
     if suffix == ".npy":
-        return _with_labels_beside(path, {"embeddings": _load(path, choose)})
+        return _with_labels_beside(path, {"embeddings": read_arrays(path, choose)})
     if suffix == ".parquet":
         table = read_table(path, choose)
         used = _used(path, table.column_names)
@@ -143,7 +143,7 @@ def _read(path: Path) -> _File:
         found["embeddings"] = _vectors(path, used["embeddings"], table)
         notes = {name: (table.schema.metadata or {}).get(name.encode()) for name in NOTES}
     else:
-        arrays = _load(path, choose) if suffix == ".npz" else read_tensors(path, choose)
+        arrays = read_arrays(path, choose) if suffix == ".npz" else read_tensors(path, choose)
         found = {meaning: arrays[group[0]] for meaning, group in _used(path, list(arrays)).items()}
         notes = {name: found.pop(name, None) for name in NOTES}
         if suffix == ".pt" and there == ["embeddings"]:
@@ -159,7 +159,10 @@ def _with_labels_beside(path: Path, found: dict[str, NDArray[Any]]) -> _File:
     if labels is None:
         return _File(found, unlabelled=f"has no labels beside it; save them as {beside[0].name}")
     return _File(
-        {**found, "labels": _load(labels, list) if end.lower() == ".npy" else read_tensors(labels, lambda names: names[:1]).popitem()[1]}
+        {
+            **found,
+            "labels": read_arrays(labels, list) if end.lower() == ".npy" else read_tensors(labels, lambda names: names[:1]).popitem()[1],
+        }
     )
 
 
@@ -229,7 +232,7 @@ def _noted(written: Any) -> Any:
         return None
 
 
-def _load(path: Path, choose: Callable[[list[str]], Sequence[str]]) -> Any:
+def read_arrays(path: Path, choose: Callable[[list[str]], Sequence[str]]) -> Any:
     """The array of a `.npy` file, or the arrays of a `.npz` that are chosen; pickled objects are refused."""
     check_file(path)
     try:

@@ -26,8 +26,31 @@ class OtherRows(InputError):
     """A run cannot go on: the file of its teacher has changed."""
 
 
-class StoredTeacher(TableTeacher):
+class FromFile(TableTeacher):
     """Rows of a file. Its state holds their fingerprint and not the rows: where a run goes on, the file is read again and must be the same.
+
+    Args:
+        path: The file.
+        table: Unit rows.
+        seen: Which rows the file has; None for all.
+        digest: The fingerprint.
+        remarks: What a user should know.
+    """
+
+    def __init__(self, path: Path, table: Tensor, seen: Tensor | None, digest: bytes, remarks: Sequence[str] = ()) -> None:
+        super().__init__(table, seen, persistent=False)
+        self.path, self.digest, self.remarks = path, digest, remarks
+
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor([*self.digest], dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        if not torch.equal(state.cpu(), self.get_extra_state()):
+            raise OtherRows(f"{self.path}: its rows are not those that taught when the run began; restore it, or begin a new run")
+
+
+class StoredTeacher(FromFile):
+    """A row for each item.
 
     Args:
         path: The file.
@@ -38,16 +61,9 @@ class StoredTeacher(TableTeacher):
     """
 
     def __init__(self, path: Path, table: Tensor, seen: Tensor, trained_on: TrainedOn | None, remarks: Sequence[str] = ()) -> None:
-        super().__init__(table, None if bool(seen.all()) else seen, persistent=False)
-        self.path, self.trained_on, self.remarks = path, trained_on, remarks
-        self.digest = hashlib.blake2b(table.numpy().tobytes() + seen.numpy().tobytes(), digest_size=16).digest()
-
-    def get_extra_state(self) -> Tensor:
-        return torch.tensor([*self.digest], dtype=torch.uint8)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        if not torch.equal(state.cpu(), self.get_extra_state()):
-            raise OtherRows(f"{self.path}: its rows are not those that taught when the run began; restore it, or begin a new run")
+        digest = hashlib.blake2b(table.numpy().tobytes() + seen.numpy().tobytes(), digest_size=16).digest()
+        super().__init__(path, table, None if bool(seen.all()) else seen, digest, remarks)
+        self.trained_on = trained_on
 
 
 def embeddings(part: Part, file: str) -> StoredTeacher:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obdsd.catalogue import TARGETS
 from obdsd.convert import fits
 from obdsd.errors import InputError
 from obdsd.evaluation.metrics import METRICS, Metric
@@ -24,6 +23,7 @@ from obdsd.experiments.timing import SECONDS, relative_time
 from obdsd.files import check_format, read_mapping, write_json
 from obdsd.options import OPENING, TrainOptions
 from obdsd.training import RunRecord
+from obdsd.training.build import check_taught
 from obdsd.training.run_folder import RunFolder
 
 FORMAT = 1  # of comparison.json
@@ -143,7 +143,7 @@ def _check_comparable(rows: Mapping[str, TrainOptions]) -> None:
         raise InputError(f"score={first.score} with test_fraction={first.test_fraction:g} scores nothing to compare; leave them out")
     for name, options in rows.items():
         try:
-            TARGETS.build(options.targets)
+            check_taught(options)
         except InputError as fault:
             raise InputError(f"row {name}: {fault}") from fault
         for field in SAME:

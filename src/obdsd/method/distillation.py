@@ -1,4 +1,4 @@
-"""The distillation term: τ² · ramp · λ · KL(targets ‖ student), Eq. 1, 2, 6 and 7."""
+"""The distillation term: τ² · ramp · λ · KL(targets ‖ student), Eq. 1, 2, 6 and 7; or another matching in the place of the KL."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional as F
 
 from obdsd.errors import InputError
-from obdsd.method.checks import check_distributions, check_number, check_rows, check_temperature, check_unit_length, refuse, require
-from obdsd.method.diffusion import inner_products
+from obdsd.method.checks import check_number, check_rows, check_temperature, refuse, require
+from obdsd.method.matching import KL, Matching
 from obdsd.method.precision import in_full
 from obdsd.method.targets import PairwiseTargets
 from obdsd.method.teachers import TeacherBatch
@@ -25,7 +24,8 @@ class SelfDistillation:
 
     `weight` is λ, the final weight; with `ramp="linear"` it grows with `progress` = epoch / epochs, so that the first epoch
     needs no teacher; `"constant"` is the paper's ablation. `targets` choose PSD (`PairwiseTargets`) or OBD-SD (`BatchDiffusion`),
-    or are any function of (teacher's batch, temperature).
+    or are any function of (teacher's batch, temperature). `matching` says how the student is compared with the teacher: by the KL to the
+    targets, or by another that may ask for no targets, as `RKD()`. τ² is a factor of those that use the temperature.
 
     >>> distill = SelfDistillation(weight=10.0)
     >>> teacher = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -40,6 +40,7 @@ class SelfDistillation:
     temperature: float = 1.0
     targets: Callable[..., Tensor] = PairwiseTargets()
     ramp: Literal["linear", "constant"] = "linear"
+    matching: Matching = KL()
 
     def __post_init__(self) -> None:
         check_number("weight", self.weight)
@@ -47,10 +48,12 @@ class SelfDistillation:
         check_temperature(self.temperature)
         fits = callable(self.targets) and not isinstance(self.targets, type)
         require(fits, "targets", self.targets, "must be targets, not their class or something else", "try BatchDiffusion(omega=0.3)")
+        fits = isinstance(self.matching, Matching)
+        require(fits, "matching", self.matching, "must be a matching, not its class or something else", "try KL() or RKD()")
         require(self.ramp in ("linear", "constant"), "ramp", repr(self.ramp), "is unknown", "use 'linear' or 'constant'")
 
     def current_weight(self, progress: float) -> float:
-        """λ times the ramp: what the KL weighs at this point of the training, before τ²."""
+        """λ times the ramp: what the matching weighs at this point of the training, before τ²."""
         check_number("progress", progress)
         require(0 <= progress <= 1, "progress", progress, "must lie in [0, 1]", "pass epoch / epochs")
         return self.weight * (progress if self.ramp == "linear" else 1.0)
@@ -85,32 +88,8 @@ class SelfDistillation:
             student, teacher = student[teacher.known], teacher.only_known()
             if len(student) < 2:
                 return differentiable_zero(student)
-        target = self.taught(teacher)
-        D = inner_products(student, student)
-        check_unit_length("student", D.diagonal(), student.dtype, squared=True)
-        if target.shape != D.shape:
-            refuse("targets", f"shape {tuple(target.shape)}", f"must give {tuple(D.shape)}", "return one distribution over the batch a row")
-        term = kl_divergence if getattr(self.targets, "distributions", True) else listwise
-        return self.temperature**2 * weight * term(D / self.temperature, target)
-
-
-def kl_divergence(scores: Float[Tensor, "b b"], target: Float[Tensor, "b b"]) -> Float[Tensor, ""]:
-    """KL(target ‖ softmax of the student's scores), the mean over rows (Eq. 1)."""
-    check_distributions(target)
-    log_student = torch.log_softmax(scores, dim=1)
-    return F.kl_div(log_student, target.to(log_student.dtype), reduction="batchmean")
-
-
-def listwise(scores: Float[Tensor, "b b"], labels: Float[Tensor, "b b"]) -> Float[Tensor, ""]:
-    """-Σ_j labels_ij · log softmax(scores_i)_j over the other rows j ≠ i, the mean over rows i (BAR).
-
-    >>> scores = torch.tensor([[1.0, 0.5, 0.5], [0.5, 1.0, 0.5], [0.5, 0.5, 1.0]])
-    >>> listwise(scores, 2 * (1 - torch.eye(3)))  # two others, as near as each other: 4 · log 2
-    tensor(2.7726)
-    """
-    itself = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
-    log_student = torch.log_softmax(scores.masked_fill(itself, -torch.inf), dim=1).masked_fill(itself, 0.0)
-    return -(labels.to(log_student.dtype) * log_student).sum(dim=1).mean()
+        factor = self.temperature**2 if "temperature" in self.matching.reads else 1.0
+        return factor * weight * self.matching(student, teacher, self.targets, self.temperature)
 
 
 def differentiable_zero(rows: Tensor) -> Tensor:

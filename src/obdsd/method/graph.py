@@ -68,11 +68,7 @@ def mutual_neighbours(rows: Float[Tensor, "n d"], neighbours: int, power: float 
             [0.8000, 0.0000, 0.0000],
             [0.0000, 0.0000, 0.0000]])
     """
-    check_rows("rows", rows)
-    n = len(rows)
-    require(1 <= neighbours < n, "neighbours", neighbours, f"must lie in 1..{n - 1} for {n} rows", "ask for fewer, or give more rows")
-    cosines, nearest = _nearest(in_full(rows), neighbours)
-    return neighbour_graph(cosines, nearest, power)
+    return neighbour_graph(*nearest_others(rows, neighbours), power)
 
 
 @torch.no_grad()
@@ -105,9 +101,12 @@ def neighbour_graph(
     return Graph.of_edges(n, torch.cat((low, high)), torch.cat((high, low)), torch.cat((weight, weight)))
 
 
-def _nearest(Z: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Cosines with the k nearest others of every row, and which they are, in no order."""
-    n = len(Z)
+@torch.no_grad()
+def nearest_others(rows: Float[Tensor, "n d"], neighbours: int) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
+    """Cosines of unit rows with the k nearest others of each, and which they are, in no order."""
+    check_rows("rows", rows)
+    Z, n, k = in_full(rows), len(rows), neighbours
+    require(1 <= k < n, "neighbours", k, f"must lie in 1..{n - 1} for {n} rows", "ask for fewer, or give more rows")
     chunk = min(n, max(1, CHUNK_BYTES // (n * Z.element_size())))
     cosines, nearest = Z.new_empty(n, k), torch.empty(n, k, dtype=torch.long, device=Z.device)
     held = Z.new_empty(chunk, n)  # one piece of memory for all chunks: on a CPU, a new one each time costs half of the product's time

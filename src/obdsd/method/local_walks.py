@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float, Int
@@ -13,6 +15,17 @@ from obdsd.method.graph import Graph, solve_walk
 
 BATCH_BYTES = 64 * 2**20  # of the table that finds nodes
 BATCH_NODES = 1 << 14  # nodes of all walks that are solved at a time: what they need stays in the processor's cache
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """The pieces of walks are too small to share: where other programs run, threads that wait for each other take ten times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @torch.no_grad()
@@ -44,6 +57,45 @@ def local_walks(transition: Graph, reach: Int[Tensor, "s m"], omega: float, tole
     return walks
 
 
+@torch.no_grad()
+def most_visited(transition: Graph, starts: Int[Tensor, " s"], omega: float, reach: int, steps: int = 3) -> Int[Tensor, "s m"]:
+    """For the walk from each start the `reach` nodes that its first steps visit most, itself first, filled up with -1; or all nodes.
+
+    >>> S = Graph.of_edges(3, torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0, 2, 1]), torch.tensor([0.7, 0.7, 0.7, 0.7]))
+    >>> most_visited(S, torch.tensor([2, 0]), omega=0.5, reach=2)
+    tensor([[2, 1],
+            [0, 1]])
+    """
+    n, walks = transition.nodes, torch.arange(len(starts), device=starts.device)
+    if reach >= n:
+        return (starts[:, None] + torch.arange(n, device=starts.device)) % n
+    first = walks * n + starts  # the number of a walk and a node
+    place, often = first, transition.weights.new_full((len(starts),), 1 - omega)
+    for _ in range(steps):
+        owner, entry = _entries(transition, place % n)
+        place = torch.cat((first, (place // n)[owner] * n + transition.columns[entry]))
+        often = torch.cat((often.new_full((len(starts),), 1 - omega), omega * often[owner] * transition.weights[entry]))
+        place, number = torch.unique(place, return_inverse=True)
+        often = often.new_zeros(len(place)).index_add_(0, number, often)
+    often[torch.searchsorted(place, first)] = torch.inf
+    order = often.argsort(descending=True, stable=True)
+    order = order[(place[order] // n).argsort(stable=True)]  # walk by walk
+    walk, node = place[order] // n, place[order] % n
+    rank = torch.arange(len(walk), device=walk.device) - torch.searchsorted(walk, walks)[walk]
+    reached = torch.full((len(starts), reach), -1, dtype=torch.long, device=starts.device)
+    kept = rank < reach
+    reached[walk[kept], rank[kept]] = node[kept]
+    return reached
+
+
+def _entries(graph: Graph, nodes: Int[Tensor, " s"]) -> tuple[Int[Tensor, " e"], Int[Tensor, " e"]]:
+    """All entries of these rows of a graph, one row after the other: whose of `nodes` each is, and its number."""
+    degree = graph.starts.diff()[nodes]
+    owner = torch.arange(len(nodes), device=nodes.device).repeat_interleave(degree)
+    first = graph.starts[nodes] - degree.cumsum(0) + degree
+    return owner, torch.arange(len(owner), device=nodes.device) + first[owner]
+
+
 def _blocks(S: Graph, reach: Tensor, place: Tensor) -> Graph:
     """The graph of all walks side by side: node a of walk b is number b·m + a. `place` holds -1 before and after."""
     walks, m = reach.shape
@@ -51,10 +103,8 @@ def _blocks(S: Graph, reach: Tensor, place: Tensor) -> Graph:
     place.scatter_(1, nodes, torch.arange(m, dtype=torch.int32, device=reach.device).expand(walks, m))
     place[:, -1] = -1
     present = (reach >= 0).flatten().nonzero().squeeze(1)
-    node = reach.flatten()[present]
-    degree = S.starts.diff()[node]
-    owner = present.repeat_interleave(degree)
-    entry = torch.arange(len(owner), device=reach.device) + (S.starts[node] - degree.cumsum(0) + degree).repeat_interleave(degree)
+    place_of, entry = _entries(S, reach.flatten()[present])
+    owner = present[place_of]
     walk = owner // m
     target = place.flatten()[walk * place.shape[1] + S.columns[entry]]
     inside = (target >= 0).nonzero().squeeze(1)

@@ -34,9 +34,11 @@ class Targets(abc.ABC):
 
     Attributes:
         distributions: Whether rows sum to 1. Else they are labels of the batch's other rows, 0 or more, and their sum weighs the row.
+        diagonal: Whether an item is among those that its row is a distribution over.
     """
 
     distributions = True
+    diagonal = True
 
     @abc.abstractmethod
     def __call__(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]: ...
@@ -254,6 +256,7 @@ class Balanced(nn.Module, Targets):
     def __init__(self, targets: Targets) -> None:
         super().__init__()
         self.targets = targets  # registers what state they have
+        self.diagonal = targets.diagonal
 
     def forward(self, teacher: TeacherBatch | Float[Tensor, "b d"], temperature: float = 1.0) -> Float[Tensor, "b b"]:
         return balance(self.targets(teacher, temperature))
@@ -282,7 +285,7 @@ def balance(targets: Float[Tensor, "b b"]) -> Float[Tensor, "b b"]:
             [0.4495, 0.5505]])
     """
     for _ in range(BALANCING_ROUNDS):
-        targets = targets / targets.sum(dim=0, keepdim=True)
+        targets = targets / targets.sum(dim=0, keepdim=True).clamp(min=torch.finfo(targets.dtype).tiny)  # an item that nobody is drawn to
         targets = targets / targets.sum(dim=1, keepdim=True)
     return targets
 

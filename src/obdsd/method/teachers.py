@@ -67,6 +67,7 @@ class Teacher(nn.Module):
         faster: Makes a copy of a network that answers sooner. A teacher that is a `network` then asks such a copy of itself.
         preprocessing: How images are prepared for it; None as for the student. A training then shows it the same crops in its own size.
         remarks: What a user should know of it before a training begins.
+        dim: Length of its rows; None if it cannot tell before it is asked.
     """
 
     teaches = True
@@ -75,6 +76,7 @@ class Teacher(nn.Module):
     faster: Callable[[nn.Module], nn.Module] | None = None
     preprocessing: Any = None
     remarks: Sequence[str] = ()
+    dim: int | None = None
 
     def train(self, mode: bool = True) -> Teacher:
         return super().train(False)
@@ -83,6 +85,15 @@ class Teacher(nn.Module):
     def network(self) -> nn.Module | None:
         """The model that it asks, if that is one and stands still for an epoch at least."""
         return None
+
+    @property
+    def tells_all(self) -> bool:
+        """Whether it can tell its rows of the whole training set at once."""
+        return "model" in dict(self.named_children())
+
+    def all_rows(self, embed: Callable[[nn.Module], Float[Tensor, "n d"]]) -> tuple[Float[Tensor, "n d"], Bool[Tensor, " n"] | None]:
+        """Its rows of the whole training set, in the order of the items, and which it knows (None: all). `embed` gives a model's rows."""
+        return embed(self.get_submodule("model")), None
 
     def begin(self, student: nn.Module, train_first: Callable[[], nn.Module]) -> None:
         """Called once, before the first step; `train_first` trains the plain loss to its end and returns the model."""
@@ -115,6 +126,8 @@ class _CopyTeacher(Teacher):
             self.model = copy.deepcopy(model).requires_grad_(False)
         except RuntimeError as fault:
             raise InputError(f"model={type(model).__name__} cannot be copied ({fault}); let it keep no outputs between calls") from fault
+        length: Any = getattr(model, "dim", None)
+        self.dim = length if isinstance(length, int) else None
         self._fast: list[nn.Module] = []  # a list, so that the copy is no part of this module's state
         self.train(False)
 
@@ -259,10 +272,18 @@ class TableTeacher(Teacher):
         super().__init__()
         self.register_buffer("table", table, persistent)
         self.register_buffer("seen", seen, persistent)
+        self.dim = table.shape[1]
 
     def forward(self, inputs: Any, indices: Int[Tensor, " b"] | None = None) -> TeacherBatch:
         indices = self._own(indices)
         return TeacherBatch(self.table[indices], known=None if self.seen is None else self.seen[indices], indices=indices)
+
+    @property
+    def tells_all(self) -> bool:
+        return self.steady
+
+    def all_rows(self, embed: Callable[[nn.Module], Float[Tensor, "n d"]]) -> tuple[Float[Tensor, "n d"], Bool[Tensor, " n"] | None]:
+        return self.table, self.seen
 
     def _own(self, indices: Tensor | None) -> Tensor:
         remedies = "call teacher(inputs, indices) with positions in the training set", "size the teacher by the training set"

@@ -107,9 +107,10 @@ class S2SD(nn.Module):
             refuse("embeddings.shape", tuple(embeddings.shape), expected, "give one row a sample of the feature map")
         rows = [head(features) for head in self.heads]
         of_heads = torch.stack([loss(z, labels) for loss, z in zip(self.losses, rows, strict=True)]).mean()
-        taught = torch.stack([self.distill(embeddings, z.detach(), progress) for z in rows]).mean()
+        taught = torch.stack([self.distill(embeddings, TeacherBatch(z.detach(), labels=labels), progress) for z in rows]).mean()
         if self.step >= self.feature_from and self.distill_features.active(progress):
-            taught = taught + self.distill_features(embeddings, _unit_rows(features.detach()), progress)
+            of_features = TeacherBatch(_unit_rows(features.detach()), labels=labels)
+            taught = taught + self.distill_features(embeddings, of_features, progress)
         self.step += self.training
         return (of_heads + self.base(embeddings, labels)) / 2, taught
 
@@ -168,6 +169,8 @@ class S2SDSystem(System):
     def check(self, items: int) -> None:
         if self.teacher.teaches:
             raise InputError("teaches with heads of its own; use teacher=none beside it")
+        if self.matching.one_space:
+            raise InputError("teaches with heads whose rows live in spaces of their own; use a matching of relations, as kl or rkd")
         self.targets.check(items, self.objective.base, self.teacher)
 
     def compile_model(self) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from obdsd.errors import InputError
 from obdsd.method.distillation import SelfDistillation
+from obdsd.method.matching import Matching
 from obdsd.method.stages import stage
 from obdsd.method.targets import Targets
 from obdsd.method.teachers import NoTeacher, Teacher, TeacherBatch
@@ -34,9 +35,13 @@ class System(nn.Module):
 
     Attributes:
         teaches: Whether anything is taught without a teacher.
+        teaches_targets: Whether the targets say what that is.
+        matches: Whether the matching says how the model is compared with its teacher.
     """
 
     teaches = False
+    teaches_targets = True
+    matches = True
 
     def __init__(self, model: Any, objective: nn.Module, teacher: Teacher | None = None, distill: SelfDistillation | None = None) -> None:
         super().__init__()
@@ -47,6 +52,7 @@ class System(nn.Module):
         if not isinstance(self.distill.targets, Targets):
             raise InputError(f"targets={self.distill.targets} must be obdsd.Targets in a training; make them a subclass")
         self.targets: Targets = self.distill.targets  # registers what state they have
+        self.matching: Matching = self.distill.matching  # and what it trains
 
     def compile_model(self) -> None:
         """Compile what a step calls of the model."""
@@ -75,8 +81,8 @@ class System(nn.Module):
         return self.targets.ask(self.teacher, inputs, indices)
 
     def complete(self, batch: TeacherBatch, labels: Int[Tensor, " b"]) -> TeacherBatch:
-        """The teacher's batch with what the targets need of the base loss."""
-        return self.targets.complete(batch, self.objective, labels)
+        """The teacher's batch with what the targets need of the base loss, and the matching of the labels."""
+        return self.matching.complete(self.targets.complete(batch, self.objective, labels), labels)
 
     def rows(self, inputs: Tensor) -> Float[Tensor, "b c"]:
         """What the loss needs of the model: unit rows, in the first `model.dim` columns."""
@@ -85,7 +91,7 @@ class System(nn.Module):
     def losses(
         self, rows: Float[Tensor, "b c"], labels: Int[Tensor, " b"], taught: TeacherBatch | None, progress: float
     ) -> tuple[Tensor, Tensor]:
-        """The base loss, and τ²·(t/T)·λ·KL(the teacher's targets ‖ student)."""
+        """The base loss, and the distillation: τ²·(t/T)·λ·KL(the teacher's targets ‖ student), or by another matching."""
         base = self.objective(rows, labels)
         if not self.asks(progress):
             return base, torch.zeros_like(base)
@@ -103,7 +109,10 @@ class System(nn.Module):
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         """What is trained beside the model, as optimiser groups; `lr` is the model's learning rate."""
-        return parameter_groups_of(self.objective)
+        groups = parameter_groups_of(self.objective)
+        if isinstance(self.matching, nn.Module) and (learned := [*self.matching.parameters()]):
+            groups.append({"params": learned, "lr": lr, "weight_decay": 0.0, "at_base_lr": True})
+        return groups
 
     def current_weight(self, progress: float) -> float:
         """λ times the ramp at this point of the training; 0 where nobody teaches."""

@@ -38,7 +38,7 @@ CONTROL = "Targets softened without looking at the graph. What diffusion shows b
 
 
 class Lesson(NamedTuple):
-    """A batch with the student's and the teacher's unit rows, and the targets if the teacher was asked; only items that it knows."""
+    """A batch with the student's and the teacher's unit rows, and the targets if they were asked for; only items that the teacher knows."""
 
     labels: Tensor
     student: Tensor
@@ -137,7 +137,9 @@ def _lesson(
         batch = last.trainer.teach(inputs if shown is None else shown, indices, labels)
         assert batch is not None
         known, teacher = slice(None) if batch.known is None else batch.known, batch.only_known()
-        targets = last.trainer.system.distill.taught(teacher).float().cpu() if len(teacher.embeddings) > 1 else None
+        distill = last.trainer.system.distill
+        if "targets" in distill.matching.reads and len(teacher.embeddings) > 1:
+            targets = distill.taught(teacher).float().cpu()
     return Lesson(labels[known].cpu(), student[known].float().cpu(), teacher.embeddings.float().cpu(), targets)
 
 

@@ -7,7 +7,6 @@ own walk. Another query joins the graph by edges to its nearest; its walk follow
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +18,7 @@ from obdsd.counting import Progress, counted
 from obdsd.errors import InputError
 from obdsd.method.checks import check_distance_from_one, check_omega, check_temperature
 from obdsd.method.graph import Graph, neighbour_graph, normalised
-from obdsd.method.local_walks import local_walks
+from obdsd.method.local_walks import local_walks, one_thread
 from obdsd.search.flat import flat_search, nearest_others
 from obdsd.search.merging import best_of
 from obdsd.search.reranker import CHUNK_ROWS, Fitted, Found, Reranker, kept, silent, unit_rows
@@ -64,7 +63,7 @@ class Diffusion(Reranker):
         degrees = np.bincount(W.rows.numpy(), weights=W.weights.numpy(), minlength=len(own)).astype(np.float32)
         S = normalised(W)
         advance, parts = counted(progress, "walks", len(own)), []
-        with _one_thread():
+        with one_thread():
             for reached in most_visited(S, self.omega, min(self.reach, len(own))):
                 parts.append(_positive(reached, local_walks(S, torch.from_numpy(reached), self.omega).numpy(), len(own)))
                 advance(len(reached))
@@ -118,17 +117,6 @@ class FittedDiffusion(Fitted):
     def arrays(self) -> dict[str, NDArray[Any]]:
         walks = {"starts": self.walks.indptr, "positions": self.walks.indices, "values": self.walks.data}
         return walks | {"degrees": self.degrees}
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """The pieces are too small to share: where other programs run, threads that wait for each other take ten times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def most_visited(S: Graph, omega: float, reach: int) -> Iterator[NDArray[np.int64]]:

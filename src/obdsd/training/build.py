@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from obdsd.catalogue import LOSSES, SYSTEMS, TARGETS, TEACHERS
+from obdsd.catalogue import LOSSES, MATCHINGS, SYSTEMS, TARGETS, TEACHERS
 from obdsd.data import Collection, Part, lies_on_disk, open_data
 from obdsd.data.check import check_scorable, check_trainable, check_unseen, scored_parts
 from obdsd.data.noise import flip_labels
@@ -89,7 +89,7 @@ def check_sources(options: TrainOptions) -> None:
     """Refuse data, teachers and files of weights that cannot be opened, and a backbone that there is not, before anything is built."""
     if lies_on_disk(options.data):
         collection_of(options.replace(skip_unreadable=False))  # whether images can be read is looked at later, once
-    teacher = options.teacher.settings if options.teacher.name in ("frozen", "embeddings") else {}
+    teacher = options.teacher.settings if options.teacher.name in ("frozen", "embeddings", "classes") else {}
     if "source" in teacher:
         located(str(teacher["source"]))
     if "file" in teacher:
@@ -178,6 +178,12 @@ def described(options: TrainOptions, model: Embedder, device: torch.device) -> T
     return options.replace(**made)
 
 
+def check_taught(options: TrainOptions) -> None:
+    """Refuse settings of the targets and of the matching that cannot be, whatever the teacher is."""
+    TARGETS.build(options.targets)
+    MATCHINGS.build(options.matching, dim=options.dim or 1, teacher_dim=None, seed=options.seed)
+
+
 def system_of(options: TrainOptions, model: Embedder, part: Part) -> System:
     """The model with all that it learns from."""
 
@@ -185,12 +191,13 @@ def system_of(options: TrainOptions, model: Embedder, part: Part) -> System:
         return LOSSES.build(options.loss, num_classes=len(part.class_names), dim=dim, seed=options.seed)
 
     teacher = TEACHERS.build(options.teacher, model=model, part=part, num_samples=len(part), dim=model.dim)
-    distill = SelfDistillation(options.weight, options.temperature, TARGETS.build(options.targets), options.ramp)
+    matching = MATCHINGS.build(options.matching, dim=model.dim, teacher_dim=teacher.dim, seed=options.seed)
+    distill = SelfDistillation(options.weight, options.temperature, TARGETS.build(options.targets), options.ramp, matching)
     system = SYSTEMS.build(options.system, model=model, make_loss=make_loss, teacher=teacher, distill=distill, seed=options.seed)
     try:
         system.check(len(part))
     except InputError as fault:
-        parts = ", ".join(f"{name}={getattr(options, name)}" for name in ("system", "loss", "teacher", "targets"))
+        parts = ", ".join(f"{name}={getattr(options, name)}" for name in ("system", "loss", "teacher", "targets", "matching"))
         raise InputError(f"{parts}: {fault}") from fault
     return system
 

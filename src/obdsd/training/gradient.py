@@ -74,7 +74,10 @@ def _set_random_state(state: tuple[Tensor, Tensor | None], device: torch.device)
 
 @torch.no_grad()
 def targets_reading(distill: SelfDistillation, teacher: TeacherBatch, labels: Tensor) -> dict[str, float]:
-    """Entropy of the targets' rows as a share of a flat row's, and what they give to the other items of a row's class."""
+    """Entropy of the targets' rows as a share of a flat row's, and what they give to the other items of a row's class; nothing where the
+    matching asks for no targets."""
+    if "targets" not in distill.matching.reads:
+        return {}
     if teacher.known is not None:
         teacher, labels = teacher.only_known(), labels[teacher.known]
     if len(labels) < 2:

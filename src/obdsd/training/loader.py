@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from obdsd.data import Part
-from obdsd.data.batches import ClassBatches, InstanceBatches
+from obdsd.data.batches import Batches, ClassBatches, InstanceBatches, RoundBatches
 from obdsd.data.collection import loader_workers
 from obdsd.data.decoded import reduced
 from obdsd.data.transforms import Augmented, RandomCrop, ToNumbers
@@ -20,15 +20,17 @@ from obdsd.options import TrainOptions
 from obdsd.preprocessing import Preprocessing
 
 
-def sampler_of(options: TrainOptions, part: Part, rank: int = 0, processes: int = 1) -> ClassBatches | InstanceBatches:
+def sampler_of(options: TrainOptions, part: Part, rank: int = 0, processes: int = 1) -> Batches:
     """Which items are in which batch."""
     shape: dict[str, Any] = {"batch_size": options.batch_size, "per_class": options.per_class, "seed": options.seed}
     shape |= {"rank": rank, "world_size": processes}
-    sampler: ClassBatches | InstanceBatches
-    if options.supervision == "labels":
-        sampler = ClassBatches(part.labels, **shape, replacement=options.replacement)
-    else:
+    sampler: Batches
+    if options.supervision == "none":
         sampler = InstanceBatches(len(part), **shape)
+    elif options.batches == "rounds":
+        sampler = RoundBatches(part.labels, **shape)
+    else:
+        sampler = ClassBatches(part.labels, **shape, replacement=options.replacement)
     if options.epoch_batches:
         sampler.number = min(sampler.number, options.epoch_batches)
     return sampler
@@ -45,7 +47,7 @@ class TrainingBatches:
         options: TrainOptions,
         part: Part,
         model: Embedder,
-        sampler: ClassBatches | InstanceBatches | None = None,
+        sampler: Batches | None = None,
         teachers: Preprocessing | None = None,
     ) -> None:
         self.sampler = sampler or sampler_of(options, part)

@@ -23,11 +23,12 @@ from obdsd.errors import InputError, Terminated
 from obdsd.evaluation import Scores
 from obdsd.evaluation.scores import finite_or_none
 from obdsd.models.weights import fit
-from obdsd.options import TrainOptions, as_dict
+from obdsd.options import PARTS, TrainOptions, as_dict
 from obdsd.processes import first_process, versions
 from obdsd.stopping import Stop
 from obdsd.terminal import Tell, TrainingDisplay, Watch, stages, training_display
 from obdsd.training import build
+from obdsd.training.interpolation import go_back, told
 from obdsd.training.loggers import check_logger, flat, logger_of
 from obdsd.training.profile import Profile
 from obdsd.training.ranks import Ranks, engine
@@ -35,7 +36,7 @@ from obdsd.training.run_folder import RunFolder, RunRecord, as_begun, data_recor
 from obdsd.training.scoring import FROZEN
 from obdsd.training.trainer import Diverged, Place, Trainer
 
-SYSTEM = ("loss", "teacher", "targets", "system", "weight", "temperature", "ramp")
+SYSTEM = (*PARTS, "weight", "temperature", "ramp")
 """Options that a result repeats: what the system is made of."""
 
 
@@ -182,7 +183,7 @@ class Loop:
         if recall > place.best:
             place.best, place.best_epoch, place.stale = recall, place.epoch, 0
             if self.options.select == "best":
-                self.folder.save_best(place.epoch, self.trainer.model.state_dict())
+                self.folder.save_best(place.epoch, self.trainer.kept.state_dict())
 
     def finish(self, display: TrainingDisplay) -> None:
         """Keep the chosen epoch's model, then score it on the test classes, and write the result."""
@@ -190,8 +191,13 @@ class Loop:
         chosen, by = trainer.place.epoch - 1, "last epoch"
         if options.select == "best":
             chosen, by = trainer.place.best_epoch, "best on held-out classes"
-            fit(trainer.model, self.ranks.once(lambda: self.folder.checkpoints.read_best(chosen)), self.folder.checkpoints.best(chosen))
+            fit(trainer.kept, self.ranks.once(lambda: self.folder.checkpoints.read_best(chosen)), self.folder.checkpoints.best(chosen))
             self.scoring.forget()
+        by += ", running average" * (options.keep == "average")
+        found = None if trainer.start is None else self._interpolate(trainer.start.model, display)
+        by += ", interpolated" * options.interpolate
+        if trainer.kept is not trainer.model:
+            trainer.model.load_state_dict(trainer.kept.state_dict())
         if self.folder.writes:
             data = self.folder.begun_as()["data"]
             before = build.seen_before(trainer.system, trainer.begun_as)
@@ -200,12 +206,25 @@ class Loop:
                 trainer.whole.made_by = trainer.source.made_by or trainer.whole.made_by
             trainer.whole.save(self.folder.model)
         try:
-            self._score(display, chosen, by)
+            self._score(display, chosen, by, found)
         except InputError as fault:
             kept = f"the trained model is kept in {self.folder.model}, only its scores are missing"
             raise InputError(f"{fault}; {kept}: mend that, then the same command with --resume scores it") from fault
 
-    def _score(self, display: TrainingDisplay, chosen: int, by: str) -> None:
+    def _interpolate(self, start: nn.Module, display: TrainingDisplay) -> dict[str, Any]:
+        """Let held-out classes choose how far to go from the weights at the start to those that are kept."""
+        display.note("scoring the weights between the start and the end on held-out classes")
+
+        def recall() -> float:
+            self.scoring.forget()
+            return float(self.scoring.validation().as_dict()["recall@1"] or 0.0)
+
+        found = go_back(self.trainer.kept, start.state_dict(), recall)
+        self.scoring.forget()
+        display.note(told(found))
+        return found
+
+    def _score(self, display: TrainingDisplay, chosen: int, by: str, interpolation: dict[str, Any] | None) -> None:
         trainer, options = self.trainer, self.options
         scores: Scores | None = None
         if options.score != "none":
@@ -216,6 +235,7 @@ class Loop:
             "scored": options.score,
             "epoch": chosen,
             "chosen_by": by,
+            "interpolation": interpolation,
             "system": {name: value for name, value in as_dict(options).items() if name in SYSTEM},
             "train": self.scoring.geometry(),
             "validation": self.scoring.validation().as_dict() if "val" in trainer.collection.parts else None,

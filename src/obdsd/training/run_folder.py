@@ -65,6 +65,7 @@ class RunRecord:
     validation: Mapping[str, float | None] | None  # scores on held-out classes
     reference: Mapping[str, Mapping[str, float | None]]  # scores of what was there before the training, by name
     reranked: Mapping[str, Mapping[str, float | None]]  # the same classes re-ranked, by the re-ranker
+    interpolation: Mapping[str, Any] | None  # how far from the start held-out classes chose to go, and what they said of each share
     epoch: int
     chosen_by: str
     seconds: float
@@ -92,6 +93,7 @@ class RunRecord:
                 **{name: result[name] for name in ("scores", "train", "validation", "epoch", "chosen_by", "seconds", "device")},
                 reference=result["reference"] or {},
                 reranked=result.get("reranked", {}),  # runs before re-ranking have none
+                interpolation=result.get("interpolation"),
                 per_class={name: per_class[name] for name in ("labels", "queries", *per_class)},
                 metrics=run.metrics(),
                 **{name: begun[name] for name in ("versions", "data", "threads", "processes")},

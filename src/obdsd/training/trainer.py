@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from obdsd.catalogue import TARGETS
 from obdsd.convert import fits
 from obdsd.counting import Progress, counted
 from obdsd.data import Collection
 from obdsd.data.decoded import at_a_test, decoded
 from obdsd.errors import InputError
 from obdsd.method.stages import stage
-from obdsd.method.teachers import Teacher, TeacherBatch
+from obdsd.method.teachers import EMATeacher, PreviousEpochTeacher, Teacher, TeacherBatch
+from obdsd.models import Embedder
 from obdsd.models.weights import check_kinds, state_digest
 from obdsd.options import TrainOptions, hints_of
 from obdsd.preprocessing import Preprocessing
@@ -27,6 +27,7 @@ from obdsd.seeds import seed_of
 from obdsd.training import build
 from obdsd.training.features import as_rows, unit_features
 from obdsd.training.gradient import backward, gradient_share, in_chunks, targets_reading
+from obdsd.training.interpolation import check_interpolable
 from obdsd.training.loader import TrainingBatches, sampler_of
 from obdsd.training.quicker import PROBES, WAYS, Answers, best_way
 from obdsd.training.ranks import Ranks, engine
@@ -74,14 +75,19 @@ class Trainer:
         self.answers: Answers | None = None  # how the teacher computes, if it is a network
         self.part = build.training_part(options, collection)
         sampler = sampler_of(options, self.part, self.ranks.rank, self.ranks.size)
-        TARGETS.build(options.targets)  # like the sampler, to refuse what is wrong before weights are downloaded
+        build.check_taught(options)  # like the sampler, to refuse what is wrong before weights are downloaded
         self.whole = model = build.model_of(options, collection)
         self.options = options = build.described(options, model, self.device)
         self.begun_as = model.trained_on
         if options.frozen:
             model = model.head_alone()
+        if options.interpolate:
+            check_interpolable(model)
         self.model = build.with_whole_statistics(model, options.micro_batch, self.ranks.size, self.device)
         self.system = build.system_of(options, self.model, self.part).to(self.device)
+        self.average = EMATeacher(self.model, options.average_decay) if options.keep == "average" else None
+        self.start = PreviousEpochTeacher(self.model) if options.interpolate else None  # never updated
+        self.copies = {name: copy for name, copy in (("average", self.average), ("start", self.start)) if copy is not None}
         if options.channels_last:
             self.model.to(memory_format=torch.channels_last)
         if options.compile:
@@ -99,7 +105,13 @@ class Trainer:
         self.part = build.training_part(options, self.collection)
         self.batches = TrainingBatches(options, self.part, self.model, sampler, teachers)
         self._stateful: dict[str, Any] = {"system": self.system, "optimizer": self.optimizer, "precision": self.fabric.strategy.precision}
-        self.scoring = Scoring(options, self.collection, self.model, self.ranks, progress)
+        self._stateful |= self.copies
+        self.scoring = Scoring(options, self.collection, self.kept, self.ranks, progress)
+
+    @property
+    def kept(self) -> Embedder:
+        """The model that is scored, and kept in the end."""
+        return self.model if self.average is None else self.average.model  # type: ignore[return-value]
 
     def _frozen(self, progress: Progress) -> Collection:
         """The collection as the backbone's features."""
@@ -118,6 +130,8 @@ class Trainer:
         if self.options.head_init == "projection" and self.options.init is None:
             projection = torch.from_numpy(self.scoring.projection()).to(self.device)
             self.model.head.load_state_dict({"weight": projection, "bias": torch.zeros(len(projection))})
+        for copy in self.copies.values():
+            copy.begin(self.model, train_first)
         self.system.begin(train_first)
 
     def begin_epoch(self) -> None:
@@ -160,6 +174,8 @@ class Trainer:
             taught = self.teach(shown, indices, all_labels)
         rows, parts = self.learn(inputs, all_labels, taught)
         self.system.after_step(all_indices, self.ranks.all(rows[:, : self.model.dim]))
+        if self.average is not None:
+            self.average.step(self.model)
         return parts
 
     def teach(self, inputs: Tensor, indices: Tensor, labels: Tensor) -> TeacherBatch | None:

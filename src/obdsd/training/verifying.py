@@ -75,7 +75,8 @@ def _check(what: str, differences: Iterator[str]) -> Check:
 def _contradictions(record: RunRecord, tolerance: float) -> Iterator[str]:
     """What two files say differently."""
     result, options = read_mapping(record.folder / "result.json"), as_dict(record.options)
-    said = {**result["system"], "score": result["scored"], "seed": result["seed"], "preset": result["preset"]}
+    # runs from before there was a choice do not say how they matched
+    said = {"matching": "kl", **result["system"], "score": result["scored"], "seed": result["seed"], "preset": result["preset"]}
     yield from _differences("result.json", said, "config.yaml", {name: options[name] for name in (*SYSTEM, "score", "seed", "preset")})
     reference = RunFolder(record.folder, writes=False).reference() or {}
     for name in dict.fromkeys([*record.reference, *reference]):
@@ -86,6 +87,11 @@ def _contradictions(record: RunRecord, tolerance: float) -> Iterator[str]:
         yield f"metrics.jsonl has the epochs {epochs}, result.json the epoch {record.epoch} (counted from 0)"
         return
     line = record.metrics[record.epoch]
+    if record.interpolation is not None:  # what is kept is of no epoch
+        chosen = record.interpolation["recall@1"][record.interpolation["shares"].index(record.interpolation["share"])]
+        found = {"recall@1": (record.validation or {}).get("recall@1")}
+        yield from _differences("interpolation of result.json", {"recall@1": chosen}, "its validation", found, tolerance)
+        line = {}
     for name, scores in (("train", record.train), ("validation", record.validation or {}), ("test", record.scores)):
         own = {each: value for each, value in line.get(name, {}).items() if value is not None}  # clusters are left out there
         yield from _differences(f"{name} in metrics.jsonl", own, "in result.json", {each: scores.get(each) for each in own}, tolerance)

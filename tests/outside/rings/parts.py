@@ -1,4 +1,4 @@
-"""A made-up data set, loss, teacher, targets, system and re-ranker."""
+"""A made-up data set, loss, teacher, targets, matching, system and re-ranker."""
 
 import copy
 from dataclasses import dataclass
@@ -76,6 +76,23 @@ class Sharpened(obdsd.Targets):
         return P / P.sum(dim=1, keepdim=True)
 
 
+class Squares(obdsd.Matching):
+    """Squared differences of the student's softmax and the targets.
+
+    Args:
+        times: What multiplies them.
+    """
+
+    reads = ("targets",)
+
+    def __init__(self, dim: int, teacher_dim: int | None, seed: int, times: float = 1.0) -> None:
+        assert teacher_dim is None  # this teacher does not tell
+        self.times = times * dim
+
+    def __call__(self, student, teacher, targets, temperature):
+        return self.times * ((student @ student.T).softmax(dim=1) - targets(teacher, temperature)).square().mean()
+
+
 class Scaled(obdsd.System):
     """A system that gives the base loss another weight."""
 
@@ -129,5 +146,6 @@ obdsd.register("data", "rings", rings)
 obdsd.register("loss", "pull", Pull)
 obdsd.register("teacher", "lagging", Lagging)
 obdsd.register("targets", "sharpened", Sharpened)
+obdsd.register("matching", "squares", Squares)
 obdsd.register("system", "scaled", scaled)
 obdsd.register("rerank", "backwards", Backwards)
