@@ -47,7 +47,7 @@ def test_rows_are_those_of_torch(whole, tiny, files, tmp_path, asked, engine, mo
     how = Pass(**HERE, engine=engine, progress=lambda *stage: told.append(stage))
     index = Index.build(str(tiny), f"folder:{whole / 'photos'}", tmp_path / "x.index", how=how)
     assert asked == [5] * 7 + [1]
-    assert ("exporting the model", 1, 1) in told
+    assert ("preparing the model", 1, 1) in told
     truth = Index.open(whole / "photos.index").rows
     assert float((index.rows * truth).sum(axis=1).min()) >= 0.99999
     (answer,) = index.search(str(whole / "photos" / "ant" / "3.png"), 1, how=how)

@@ -29,9 +29,9 @@ def at_work(embedder: Embedder, items: int, how: Pass) -> nn.Module:
         return model if items < FEW else for_inference(model)
     from obdsd.models.onnx_engine import onnx_model
 
-    how.progress("exporting the model", 0, 1)
+    how.progress("preparing the model", 0, 1)
     by_onnxruntime = onnx_model(embedder, how.engine)
-    how.progress("exporting the model", 1, 1)
+    how.progress("preparing the model", 1, 1)
     return by_onnxruntime
 
 
