@@ -56,7 +56,7 @@ LIBRARIES = {
     "evaluation": {"numpy", "torch", "faiss", "scipy", "sklearn", "jaxtyping"},
     "search": {"numpy", "torch", "faiss", "scipy", "jaxtyping", "pyarrow", "PIL", "filelock", "pymilvus", "milvus_lite"},
     "objectives": {"torch", "jaxtyping", "pytorch_metric_learning"},
-    "models": {"torch", "jaxtyping", "timm", "safetensors", "huggingface_hub"},
+    "models": {"torch", "jaxtyping", "timm", "safetensors", "huggingface_hub", "numpy", "onnxruntime", "onnxscript"},
     "cli": {"numpy", "torch"},
 }
 CORE = {"jaxtyping", "numpy", "torch"}
