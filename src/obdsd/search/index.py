@@ -224,7 +224,7 @@ class Index:
 
         Args:
             images: One or several of: the path of an image or of a folder of images, an item's name (it does not find itself), a PIL image,
-                an embeddings file or FILE:NAME, one of its rows; or a matrix of rows.
+                an embeddings file or FILE:NAME, one of its rows, a `Query`; or a matrix of rows.
             k: How many to find.
             rerank: A re-ranker, such as `diffusion`. Its work on the whole index is done once and kept.
             threshold: Items less similar than this are not found; default that which `set_thresholds` keeps. With a re-ranker a query

@@ -59,16 +59,18 @@ class _Pictures:
 
 
 def queries_of(asked: Any, places: Mapping[str, int], file: Callable[[int], Path | None]) -> list[Query]:
-    """Queries of what a caller gives: one or several of words (see `of_word`), paths, PIL images, or a matrix of rows.
+    """Queries of what a caller gives: one or several of words (see `of_word`), paths, PIL images and queries, or a matrix of rows.
 
     `places` are the positions of the items by their names, `file` tells where one is that has a file.
     """
     if isinstance(asked, np.ndarray):
         return [Query(f"row {number}", row=row) for number, row in enumerate(np.atleast_2d(asked))]
-    several = [asked] if isinstance(asked, (str, os.PathLike, Image.Image)) else list(asked)
+    several = [asked] if isinstance(asked, (str, os.PathLike, Image.Image, Query)) else list(asked)
     found: list[Query] = []
     for number, one in enumerate(several):
-        if isinstance(one, Image.Image):
+        if isinstance(one, Query):
+            found.append(one)
+        elif isinstance(one, Image.Image):
             found.append(Query(f"image {number}", image=one))
         else:
             found += of_word(os.fspath(one), places, file)
