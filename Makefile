@@ -22,7 +22,7 @@ help:
 	@echo "make bench   measure speed and memory against peers (writes benchmarks/results/)"
 	@echo "make docs    build the site into site/; a link that leads nowhere stops it"
 	@echo "VENV=DIR     where the environment is (default .venv)"
-	@echo "CHROMIUM=no  make test installs no browser by apt-get and skips the tests of the report's page"
+	@echo "CHROMIUM=no  make test installs no browser by apt-get and skips the tests of pages"
 	@echo "CONSTRAINTS=/dev/null  the newest versions, not those of constraints.txt (which are for Python 3.11)"
 
 demo: install
@@ -42,14 +42,14 @@ test-fast: install
 test-breaks: install
 	$(BIN)/python tests/breaks.py
 
-# The report's page is tested in a real browser. Where there is none, root gets Debian's; refused or elsewhere, those tests are skipped.
+# Pages are tested in a real browser. Where there is none, root gets Debian's; refused or elsewhere, those tests are skipped.
 CHROMIUM ?= yes
 APT := DEBIAN_FRONTEND=noninteractive apt-get -qq
 chromium:
 ifneq ($(CHROMIUM),no)
 	@if ! { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null \
 	    && test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
-	    echo "apt-get installs chromium for the tests of the report's page: about 120 MB, a minute or two; make test CHROMIUM=no goes without"; \
+	    echo "apt-get installs chromium for the tests of pages: about 120 MB, a minute or two; make test CHROMIUM=no goes without"; \
 	    { $(APT) update && $(APT) install --yes chromium; } >/dev/null 2>&1 || echo "chromium cannot be installed here"; \
 	fi
 endif

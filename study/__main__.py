@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import study.parts  # noqa: F401  registers parts that rows are made of
 from obdsd import cli
 from obdsd.errors import InputError
 from obdsd.models import Embedder

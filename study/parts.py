@@ -16,7 +16,7 @@ from obdsd.catalogue import register
 from obdsd.method.diffusion import diffuse, inner_products, symmetric_transition
 from obdsd.method.distillation import SelfDistillation
 from obdsd.method.targets import Targets
-from obdsd.method.teachers import TeacherBatch
+from obdsd.method.teachers import TableTeacher, TeacherBatch
 from obdsd.objectives import System
 from obdsd.objectives.system import Embed
 from study.variants import BEGINNINGS
@@ -87,6 +87,12 @@ class WithoutDiagonal(SelfDistillation):
 def no_diagonal(model: Any, make_loss: Callable[[int], nn.Module], teacher: Any, distill: SelfDistillation) -> System:
     """No row is compared with itself."""
     return System(model, make_loss(model.dim), teacher, WithoutDiagonal(**vars(distill)))
+
+
+def random_rows(num_samples: int, dim: int) -> TableTeacher:
+    """A control for any teacher: fixed random rows, which know nothing."""
+    rows = torch.randn(num_samples, dim, generator=torch.Generator().manual_seed(0))
+    return TableTeacher(nn.functional.normalize(rows, dim=1))
 
 
 class ShareKeeper(System):
@@ -169,6 +175,7 @@ class Beginning(System):
         super().begin(train_first)
 
 
+register("teacher", "random", random_rows)
 register("targets", "sparse-walk", SparseWalk)
 register("targets", "labelled-walk", LabelledWalk)
 register("targets", "even-entropy", EvenEntropy)

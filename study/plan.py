@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from obdsd.options import TrainOptions
+from obdsd.options import TrainOptions, why_idle
 from obdsd.presets import preset
 from study.records import SCRATCH
 
 Change = Mapping[str, Any]
+Turn = tuple[Change, ...] | Callable[[str, Change], tuple[Change, ...]]  # or what it compares, by the row and its present point
 
 SEARCH_SEED = 100  # not one of the test's, which begin at 0
 FOLDS = ("0/3", "1/3")
@@ -30,7 +31,7 @@ class Regime:
     data: str  # cub128.npz or letters64.npz, files of frozen features; glyphs, the letters themselves; or CUB's photos
     common: Change
     begin: Change
-    turns: tuple[tuple[Change, ...], ...]
+    turns: tuple[Turn, ...]
     folds: tuple[str, ...] = FOLDS
     noise: tuple[float, ...] = NOISE
     test: Change = field(default_factory=dict)  # what only the runs on the test classes have
@@ -72,6 +73,27 @@ NETWORK = {
 }
 """A whole network on CUB's photos, as large as two cores allow."""
 
+SCALES = {"soft": (0.5, 1.5)}
+"""By what weights are multiplied in a search, by the beginning of a row's name; others by a tenth and ten."""
+
+
+def weights(row: str, point: Change) -> tuple[Change, ...]:
+    """Other weights than the present one, if the row has one."""
+    scales = next((scales for start, scales in SCALES.items() if row.startswith(start)), (0.1, 10.0))
+    return tuple({"weight": point["weight"] * scale} for scale in scales) if "weight" in point else ()
+
+
+RECIPE: dict[str, Any] = {
+    "common": {**QUIET, **PROJECTED},
+    "begin": {"epochs": 20, "lr": 5e-4, "weight": 100.0, "omega": 0.3, "temperature": 0.1},
+    "turns": (
+        weights,
+        ({"epochs": 10}, {"epochs": 40}, {"lr": 1e-4, "epochs": 40}, {"lr": 2e-4}),
+        ({"temperature": 0.05}, {"temperature": 0.2}, {"temperature": 1.0}),
+        weights,
+    ),
+}
+
 CUB, CUB_224, LETTERS, PHOTOS = "cub128.npz", "cub224.npz", "letters64.npz", "CUB_200_2011"
 
 REGIMES: dict[str, Regime] = {
@@ -82,6 +104,8 @@ REGIMES: dict[str, Regime] = {
     "cub-linear-long": Regime(data=CUB, common={**WATCHED, **LINEAR}, **LONG),
     "letters-linear-free": Regime(data=LETTERS, common={**QUIET, **LINEAR}, **FREE),
     "letters-projected-free": Regime(data=LETTERS, common={**QUIET, **PROJECTED}, **FREE),
+    "cub224-recipes": Regime(data=CUB_224, **RECIPE),
+    "letters-recipes": Regime(data=LETTERS, **RECIPE),
     "glyphs": Regime(data="glyphs", common={**GLYPHS}, begin={"epochs": 200, "lr": 3e-3}, turns=((),)),
     "glyphs-noise": Regime(
         data="glyphs",
@@ -143,7 +167,40 @@ ROWS: dict[str, tuple[str, Change]] = {
     "anchor": ("ms+psd-constant", {"teacher": "features"}),
     "anchor+walk": ("ms+obd-sd", {"teacher": "features", "ramp": "constant"}),
     "anchor+mean-mix": ("ms+mean-mix", {"teacher": "features", "ramp": "constant"}),
+    "ms-tuned": ("ms-tuned", {}),
+    "supcon": ("supcon", {}),
+    "supcon-average": ("supcon", {"keep": "average"}),
+    "soft": ("supcon+soft-labels", {}),
+    "soft-uniform": ("supcon+smooth-labels", {}),
+    "soft-random": ("supcon+soft-labels", {"teacher": "random"}),
+    "soft-previous": ("supcon+soft-labels", {"teacher": "previous-epoch"}),
+    "soft-mates": ("supcon+soft-labels", {"teacher": "ema(decay=0)", "targets": "class-mates"}),
+    "soft-walk": ("supcon+soft-labels", {"targets": "batch-diffusion(omega=0.3)"}),
+    "soft-kernel": ("supcon+soft-labels", {"targets": "kernel"}),
+    "soft-global-kernel": ("supcon+soft-labels", {"targets": "global-kernel"}),
+    "soft-average": ("supcon+soft-labels", {"keep": "average"}),
+    "anchor-others": ("ms+anchor", {"matching": "kl(diagonal=false)"}),
+    "anchor-rcl": ("ms+anchor", {"matching": "rcl"}),
+    "anchor-rkd": ("ms+anchor", {"matching": "rkd"}),
+    "anchor-pkt": ("ms+anchor", {"matching": "pkt"}),
+    "anchor-cosine": ("ms+anchor", {"matching": "cosine"}),
 }
+BEGIN: dict[str, Change] = {
+    **{row: {"weight": 0.5} for row in ROWS if row.startswith("soft")},
+    "anchor-rcl": {"weight": 1.0},
+    "anchor-rkd": {"weight": 10.0},
+    "anchor-pkt": {"weight": 10000.0},
+    "anchor-cosine": {"weight": 10.0},
+}
+"""Where the search of a row begins, if the regime's weight is not of its kind."""
+FIRST_STUDY, LATER = (tuple(ROWS)[: list(ROWS).index("ms-tuned")], tuple(ROWS)[list(ROWS).index("ms-tuned") :])
+NETWORK_ROWS = ("ms", "obd-sd", "psd", "mean-mix", "uniform-mix", "flat")
+RECIPE_ROWS = (*NETWORK_ROWS, "anchor", *LATER)
+
+
+def rows_of(regime: str) -> tuple[str, ...]:
+    """The rows that a regime is about."""
+    return NETWORK_ROWS if "network" in regime else RECIPE_ROWS if "recipes" in regime else FIRST_STUDY
 
 
 WALKS = {
@@ -161,7 +218,7 @@ def options_of(regime: Regime, row: str, data: str, point: Change) -> TrainOptio
 
 def beginning(regime: Regime, row: str) -> Change:
     """Where a row's search begins: the settings that the row has at all."""
-    return {axis: value for axis, value in regime.begin.items() if _acts(axis, row)}
+    return {axis: BEGIN.get(row, {}).get(axis, value) for axis, value in regime.begin.items() if _acts(axis, row)}
 
 
 def control_of(regime: Regime, row: str, point: Change) -> Change:
@@ -169,8 +226,9 @@ def control_of(regime: Regime, row: str, point: Change) -> Change:
     return {axis: value for axis, value in point.items() if axis in beginning(regime, row)}
 
 
-def turn_of(point: Change, changes: Iterable[Change], row: str) -> list[Change]:
+def turn_of(point: Change, turn: Turn, row: str) -> list[Change]:
     """The points that a turn compares: the present one, and every change of it that the row knows."""
+    changes = turn(row, point) if callable(turn) else turn
     return [point, *({**point, **change} for change in changes if all(_acts(axis, row) for axis in change))]
 
 
@@ -184,8 +242,9 @@ def tried(regime: Regime, row: str) -> int:
 def _acts(axis: str, row: str) -> bool:
     """Whether the row has this setting at all."""
     usual = preset(ROWS[row][0], "rows.npz", **ROWS[row][1])
-    taught = {"weight", "temperature", *usual.targets.settings} if usual.distils else set()
-    return axis not in ("weight", "temperature", "omega") or axis in taught
+    if axis == "omega":
+        return axis in usual.targets.settings and not why_idle(usual, "targets")
+    return axis not in ("weight", "temperature") or not why_idle(usual, axis)
 
 
 def name_of(point: Change) -> str:
@@ -193,7 +252,7 @@ def name_of(point: Change) -> str:
 
 
 def seeds_of(row: str) -> Iterable[int]:
-    return range(10 if row in MAIN else 5)
+    return range(10 if row in (*MAIN, *LATER) else 5)
 
 
 CURVES_REGIME = "cub-linear-long"

@@ -36,9 +36,11 @@ def features(name: str = plan.CUB) -> str:
     return os.path.relpath(SCRATCH / name)
 
 
-def search(regime: str, rows: tuple[str, ...] = tuple(plan.ROWS), jobs: int = 1) -> None:
+def search(regime: str, rows: tuple[str, ...] | None = None, jobs: int = 1) -> None:
     """Search the settings of each row on one or two folds of the training classes."""
-    while due := {name: options for row in rows for name, options in descend(regime, row)[1].items()}:
+    while due := {
+        name: options for row in (plan.rows_of(regime) if rows is None else rows) for name, options in descend(regime, row)[1].items()
+    }:
         run_all(due, jobs)
 
 
@@ -80,7 +82,7 @@ def settle(regime: str) -> None:
     """Write the settings that the search chose. Commit them before the test. Rows with an unfinished search keep theirs."""
     with locked(regime):
         before, chosen = chosen_of(regime), {}
-        for row in plan.ROWS:
+        for row in plan.rows_of(regime):
             point, due = descend(regime, row)
             if not due:
                 chosen[row] = {"validation": round(_validation(regime, row, point), 6), "settings": point}

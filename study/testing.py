@@ -7,7 +7,7 @@ from obdsd.files import write_json
 from obdsd.options import TrainOptions
 from obdsd.training import Trainer
 from obdsd.training.build import collection_of
-from study.plan import NOISE_ROWS, REGIMES, REPLACED, ROWS, WALKS, control_of, options_of, seeds_of
+from study.plan import NOISE_ROWS, REGIMES, REPLACED, WALKS, control_of, options_of, rows_of, seeds_of
 from study.reading import chosen_of, results_of, times_of
 from study.records import RESULTS, add, locked, run_all
 from study.search import chosen_options, chosen_point, data_of
@@ -15,8 +15,9 @@ from study.search import chosen_options, chosen_point, data_of
 TURNS = 60  # steps of each of two rows by which their times are compared
 
 
-def on_test_classes(regime: str, rows: tuple[str, ...] = tuple(ROWS), seeds: int = 10, jobs: int = 1) -> None:
+def on_test_classes(regime: str, rows: tuple[str, ...] | None = None, seeds: int = 10, jobs: int = 1) -> None:
     """Train the rows with the chosen settings and score them on the test classes."""
+    rows = rows_of(regime) if rows is None else rows
     options = {row: chosen_options(regime, row) for row in rows}
     plan = {
         f"{regime}/test/{row}/seed-{seed}": options[row].replace(seed=seed, reference=row == "ms" and seed == 0)

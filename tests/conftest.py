@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 from pathlib import Path
 
 import hypothesis
@@ -11,6 +12,9 @@ import pytest
 import torch
 
 REFERENCE = Path(__file__).parent / "oracles" / "reference.npz"
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+# As root there is no sandbox, and without a graphics card the map is drawn in software.
+ARGUMENTS = ("--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
 collect_ignore = ["outside"]  # a package of somebody else: imported here, it would register its parts
 if not (Path(__file__).parents[1] / "study").exists():  # a source package has none
     collect_ignore.append("test_study.py")
@@ -64,11 +68,28 @@ def full_disk(monkeypatch):
     monkeypatch.setattr(os, "fsync", fail)
 
 
+@pytest.fixture(scope="session")
+def browser():
+    """Debian's Chromium; without it these tests are skipped, or fail where OBDSD_BROWSER=required."""
+    place = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if place is None:
+        reason = "no Chromium; install it, e.g. apt-get install chromium"
+        if os.environ.get("OBDSD_BROWSER") == "required":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=place, args=list(ARGUMENTS))
+        yield chromium
+        chromium.close()
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """The last lines name the tests that had no browser to run in."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    skipped = [report for report in reporter.stats.get("skipped", []) if "tests/report/test_browser" in report.nodeid] if reporter else []
+    skipped = [report for report in reporter.stats.get("skipped", []) if "/test_browser" in report.nodeid] if reporter else []
     for report in skipped:
         reporter.write_line(f"skipped: {report.nodeid}")
     if skipped:
-        reporter.write_line(f"{len(skipped)} tests of the report's page were skipped: {skipped[0].longrepr[2].removeprefix('Skipped: ')}")
+        reporter.write_line(f"{len(skipped)} tests of pages were skipped: {skipped[0].longrepr[2].removeprefix('Skipped: ')}")

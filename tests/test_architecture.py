@@ -36,15 +36,16 @@ BASE = {
     "terminal": set(),
     "presets": {"catalogue", "convert", "data", "errors", "options", "parts", "spec"},
 }
-# cli → report → experiments → training → {objectives, search → {models, data, evaluation}} → method; every arrow passes on
+# cli → {serve → search, report → experiments → training → {objectives, search → {models, data, evaluation}} → method}; arrows pass on
 ROOMS = {"method": {"errors"}}
 for leaf in ("objectives", "models", "data", "evaluation"):
     ROOMS[leaf] = {"method", *BASE} - {"cache", "options", "presets", "terminal"}
 ROOMS["search"] = {"models", "data", "evaluation", *ROOMS["evaluation"]}
+ROOMS["serve"] = {"search", "", *ROOMS["search"]}
 ROOMS["training"] = {"objectives", "models", "data", "search", "evaluation", "method", *BASE} - {"presets"}
 ROOMS["experiments"] = {"training", "presets", *ROOMS["training"]}
 ROOMS["report"] = {"experiments", *ROOMS["experiments"]}
-ROOMS["cli"] = {"report", "", *ROOMS["report"]}
+ROOMS["cli"] = {"serve", "report", "", *ROOMS["report"]}
 ARROWS = {**BASE, **ROOMS, "__main__": {"cli"}, "": {*ROOMS, "catalogue", "errors", "presets"} - {"cli"}}  # "" is __init__
 LIBRARIES = {
     **{name: set() for name in ("", "__main__", "presets", *LIGHT)},
@@ -54,9 +55,10 @@ LIBRARIES = {
     "terminal": {"rich"},
     "method": {"torch", "jaxtyping"},
     "evaluation": {"numpy", "torch", "faiss", "scipy", "sklearn", "jaxtyping"},
-    "search": {"numpy", "torch", "faiss", "scipy", "jaxtyping", "pyarrow", "PIL", "filelock"},
+    "search": {"numpy", "torch", "faiss", "scipy", "jaxtyping", "pyarrow", "PIL", "filelock", "pymilvus", "milvus_lite"},
+    "serve": {"numpy", "torch", "PIL", *EXTRAS["serve"]},
     "objectives": {"torch", "jaxtyping", "pytorch_metric_learning"},
-    "models": {"torch", "jaxtyping", "timm", "safetensors", "huggingface_hub"},
+    "models": {"torch", "jaxtyping", "timm", "safetensors", "huggingface_hub", "numpy", "onnxruntime", "onnxscript"},
     "cli": {"numpy", "torch"},
 }
 CORE = {"jaxtyping", "numpy", "torch"}
@@ -126,7 +128,7 @@ def loaded_by(code: str) -> set[str]:
     return set(printed.splitlines()[-1].split())
 
 
-HEAVY = {"lightning", "timm", "faiss", "matplotlib", "torchvision", "pytorch_metric_learning", "sklearn", "plotly"}
+HEAVY = {"lightning", "timm", "faiss", "matplotlib", "torchvision", "pytorch_metric_learning", "sklearn", "plotly", "fastapi"}
 
 
 @pytest.mark.parametrize(

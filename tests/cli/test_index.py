@@ -93,6 +93,20 @@ def test_every_photo_is_in_the_index_and_what_is_not_read_is_told(obdsd, made, t
     assert line == f"obdsd: {photos}: 2 images beside the class folders are left out: another.png, loose.png\n{told}"
 
 
+def test_vectors_go_to_milvus_and_are_found_where_they_moved(obdsd, refused, indexed, tmp_path):
+    words = ("search", indexed, "cat-query-1.png", "--device", "cpu")
+    found = obdsd(*words)[1]
+    code, printed, _ = obdsd("index", indexed, "--store", f"milvus:{tmp_path / 'x.db'}", *HERE)
+    assert code == 0
+    first, second = printed.splitlines()
+    assert first.endswith("40 items, vectors of length 8; 0 new, 0 changed, 0 gone; 0 embedded")
+    assert re.fullmatch(rf"vectors: milvus:{tmp_path}/x\.db, collection obdsd_x_[0-9a-f]{{8}}", second)
+    assert obdsd(*words)[1] == found
+    (tmp_path / "x.db").rename(tmp_path / "y.db")
+    assert refused(*words).startswith(f"milvus:{tmp_path}/x.db: no such file; restore it, or if it moved: obdsd index INDEX --store")
+    assert obdsd(*words, "--store", f"milvus:{tmp_path / 'y.db'}")[1] == found
+
+
 def test_what_is_found_is_a_table_json_or_a_page(obdsd, indexed, tmp_path):
     words = ("search", indexed, "cat-query-1.png", "--k", 3, "--device", "cpu")
     index = Index.open(indexed)
@@ -192,7 +206,12 @@ REFUSED = [
     (["index", "tiny", "manifest:list.csv", "--out", "list.csv"], "list.csv: cannot be written ("),
     (["index", "tiny", "manifest:list.csv", "--out", "tiny"], "tiny: is a folder with other files; choose a place where nothing is"),
     (["index", "tiny", "manifest:list.csv", "--out", "y.index", "--kind", "hsnw"], "--kind hsnw must be one of flat, hnsw, ivf; did you"),
+    (["index", "tiny", "manifest:list.csv", "--out", "y.index", "--store", "milvus:x"], "--store milvus:x must be folder, milvus:FILE.db"),
+    (["index", "tiny", "manifest:list.csv", "--out", "y.index", "--store", "milvus:x.db", "--kind", "ivf"], "--kind ivf is for vectors"),
     (["index", "tiny", "manifest:list.csv", "--out", "y.index", "--rerank", "difusion"], "--rerank difusion is not known; did you mean"),
+    (["index", "tiny", "manifest:list.csv", "--out", "y.index", "--engine", "onxn"], "--engine 'onxn' must be torch, onnx, or a file that"),
+    (["index", "tiny", "manifest:list.csv", "--out", "y.index", "--engine", "onnx", "--device", "mps"], "--device mps is for --engine"),
+    (["index", "tiny", "manifest:list.csv", "--out", "y.index", "--engine", "y.onnx"], "y.onnx: no such file; check the path"),
     (["index", "tiny", "list.csv", "--out", "y.index"], "DATA 'list.csv' must be NAME:PATH, glyphs, or an embeddings file"),
     (["index", "tyni", "manifest:list.csv", "--out", "y.index"], "MODEL 'tyni' does not exist"),
     (["index", "manifest:list.csv", "tiny", "--out", "y.index"], "DATA 'tiny' is a model; the model comes first"),

@@ -43,6 +43,13 @@ def test_an_image_stands_as_its_camera_says(tmp_path):
     assert (turned == np.rot90(np.asarray(image), -1)).all()
 
 
+def test_a_jpeg_may_be_asked_for_smaller(tmp_path):
+    picture(size=(800, 400)).save(tmp_path / "a.jpg")
+    assert [read_image(tmp_path / "a.jpg", side).size for side in (None, 400, 150, 1)] == [(800, 400), (800, 400), (400, 200), (100, 50)]
+    whole, small = (np.asarray(read_image(tmp_path / "a.jpg", side).resize((100, 50))).astype(int) for side in (None, 150))
+    assert np.abs(whole - small).mean() < 12
+
+
 def test_boxes_crop(tmp_path):
     picture().save(tmp_path / "a.png")
     files = ImageFiles(tmp_path, ["a.png", "a.png"], [(5, 6, 25, 26), None])

@@ -1,7 +1,5 @@
-"""A real browser, where there is one; one finished comparison and one run on images for all tests of this room."""
+"""The report's page in a browser; one finished comparison and one run on images for all tests of this room."""
 
-import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +15,6 @@ from obdsd.training import train
 from tests.made_up import write_rows
 from tests.report.made_content import made_content
 
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-# As root there is no sandbox, and without a graphics card the map is drawn in software.
-ARGUMENTS = ("--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
-
 TINY = {"batch_size": 12, "dim": 5, "lr": 1e-3, "device": "cpu"}
 SMALL = {"epochs": 3, **TINY, "evaluate_every": 1, "val_fraction": 0.4, "test_every": 2}
 FLAGS = [word for name, value in SMALL.items() for word in (f"--{name.replace('_', '-')}", str(value))]
@@ -35,23 +29,6 @@ def quick_run(name, data, out, **changes):
 def embed_part(run, part):
     """What the model of a run in a report makes of a part of embeddings."""
     return embed(Embedder.load(Path(run.folder) / "model"), part, batch_size=256)
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """Debian's Chromium; without it these tests are skipped, or fail where OBDSD_BROWSER=required."""
-    place = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if place is None:
-        reason = "no Chromium; install it, e.g. apt-get install chromium"
-        if os.environ.get("OBDSD_BROWSER") == "required":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=place, args=list(ARGUMENTS))
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

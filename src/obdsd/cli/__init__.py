@@ -26,7 +26,7 @@ from obdsd.processes import first_here, first_process, keep_memory, let_threads_
 from obdsd.stopping import Stop
 
 COMMANDS = (
-    "train", "compare", "report", "evaluate", "embed", "index", "search", "calibrate", "join", "verify", "data",
+    "train", "compare", "report", "evaluate", "embed", "export", "index", "search", "serve", "calibrate", "join", "verify", "data",
     "reproduce", "presets", "parts", "info",
 )  # fmt: skip
 DONE, MISTAKE, TERMINATED, INTERRUPTED = 0, 2, Terminated.CODE, 130

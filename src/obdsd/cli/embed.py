@@ -46,12 +46,18 @@ class BackboneOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassOptions(OpeningOptions, BackboneOptions):
-    """How a model goes through a collection."""
+class ReadingOptions(OpeningOptions, BackboneOptions):
+    """How a model gets a collection."""
 
     batch_size: int = option(64, "Items at a time.", at_least=1)
     workers: int | None = option(None, "Processes that read items; default one a core, at most 8, for image files.", at_least=0)
     cache: str | None = option(None, "A folder for decoded images: they are decoded once, for all commands that take them at this size.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassOptions(ReadingOptions):
+    """How a model goes through a collection."""
+
     device: str = option("auto", "Where the model runs, such as cpu or cuda:0; auto takes the accelerator if there is one.")
 
 
@@ -112,7 +118,7 @@ def _photos(collection: Collection, options: Options) -> Photos | None:
     return collection.photos if collection.kind == "embeddings" else Photos(absolute_source(options.data), root)
 
 
-def open_both(model: str, data: str, options: PassOptions, beside: bool = False) -> tuple[Embedder, Collection]:
+def open_both(model: str, data: str, options: ReadingOptions, beside: bool = False) -> tuple[Embedder, Collection]:
     """The model and the collection, which must go together; perhaps with the images beside its class folders."""
     from obdsd.data import open_data
     from obdsd.terminal import stages
@@ -185,7 +191,7 @@ def tell_seen(model: str, embedder: Embedder, parts: Mapping[str, Part]) -> None
         print(f"obdsd: {remark}", file=sys.stderr)
 
 
-def _split_of(model: str, embedder: Embedder, options: PassOptions) -> dict[str, Any]:
+def _split_of(model: str, embedder: Embedder, options: ReadingOptions) -> dict[str, Any]:
     """How classes are split: as asked, and as in the model's training, since its training classes must not be taken for test."""
     folder = Path(model).expanduser()
     places = [folder, folder.resolve().parent] if (folder / "model.json").is_file() else [folder]  # of an older version: it lies in its run

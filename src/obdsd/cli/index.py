@@ -41,12 +41,21 @@ class Options(PassOptions):
     kind: Literal["flat", "hnsw", "ivf"] | None = option(
         None, "How vectors are searched: flat is exact, and the default; hnsw and ivf are faster for very many, with a recall that is told."
     )
+    store: str | None = option(
+        None, "Where the vectors are: folder, the default, or Milvus: milvus:FILE.db (Milvus Lite) or milvus:http://HOST:PORT."
+    )
     add: bool = option(False, "Add the items of DATA to an index.")
     remove: bool = option(False, "Remove items from an index by their names; --refresh does not bring them back.")
     refresh: bool = option(False, "Look at the collection of an index again: new and changed items are embedded, those gone are removed.")
+    engine: str = option(
+        "torch",
+        "What runs the model: torch; onnx, that is onnxruntime on a file that is made and compared first; or FILE.onnx of obdsd export.",
+    )
     rerank: str | None = option(None, "A re-ranker to be fitted to the index now, not when a search first asks for it; such as diffusion.")
 
     def __post_init__(self) -> None:
+        from obdsd.search.how import check_engine
+
         asked = [name for name in ("add", "remove", "refresh") if getattr(self, name)]
         if len(asked) > 1:
             raise InputError(f"{' and '.join(f'--{name}' for name in asked)} are given; do one after the other")
@@ -63,9 +72,10 @@ class Options(PassOptions):
             raise InputError("remove=true needs the names of items: obdsd index photos.index --remove NAME …")
         if self.refresh and len(self.data) > 1:
             raise InputError("refresh=true takes at most one collection, the one that moved: obdsd index photos.index --refresh DATA")
-        only_look = not asked and self.out is None and self.rerank is None and self.kind is None
+        only_look = not asked and self.out is None and self.rerank is None and self.kind is None and self.store is None
         if only_look and not (Path(self.model).expanduser() / "index.json").is_file():
             raise InputError("say what to do: DATA and --out for a new index; --add, --remove, --refresh or --rerank to change one")
+        check_engine(self.engine, self.device)
 
 
 def run(options: Options) -> None:
@@ -104,9 +114,8 @@ def _build(options: Options) -> Index:
     tell_remarks(collection)
     with stages(unit=collection.kind) as progress:
         how = _pass(options, progress, known=partial(computed_before, embedder, collection))
-        return Index.build(
-            embedder, data, str(options.out), kind=options.kind, rerank=rerank, how=how, collection=collection, **_opening(options)
-        )
+        more = {"how": how, "collection": collection, **_opening(options)}
+        return Index.build(embedder, data, str(options.out), kind=options.kind, store=options.store, rerank=rerank, **more)
 
 
 def _change(options: Options, progress: Tell) -> Index:
@@ -124,6 +133,8 @@ def _change(options: Options, progress: Tell) -> Index:
         for data in options.data:
             check_there(data)  # seconds of imports: what is wrong is told before
     how = _pass(options, progress, tell=tell_remark)
+    if options.store is not None:
+        index = index.of_store(options.store, how=how)
     if options.add:
         index = index.add(options.data[0], how=how, **_opening(options))
     elif options.remove:
@@ -138,7 +149,8 @@ def _change(options: Options, progress: Tell) -> Index:
 def _pass(options: Options, progress: Tell, **more: Any) -> Pass:
     from obdsd.search import Pass
 
-    return Pass(batch_size=options.batch_size, workers=options.workers, device=options.device, progress=progress, **more)
+    how = {name: getattr(options, name) for name in ("batch_size", "workers", "device", "engine")}
+    return Pass(**how, progress=progress, **more)
 
 
 def _opening(options: Options) -> dict[str, Any]:
@@ -156,6 +168,8 @@ def _tell(index: Index, seconds: float, fitted: Mapping[str, Stored]) -> None:
         line += f"; {change.new:,} new, {change.changed:,} changed, {change.gone:,} gone; {change.embedded:,} embedded"
         line += f" in {span(seconds)}" if change.embedded else ""
     print(line)
+    if settings.store is not None:
+        print(f"vectors: milvus:{settings.store.uri}, collection {settings.store.collection}")
     if settings.kind != "flat":
         print(f"{settings.kind}: finds {100 * settings.recall:.1f} % of the 10 nearest items that an exact search finds")
     if settings.rerank:

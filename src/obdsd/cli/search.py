@@ -38,6 +38,7 @@ class Options:
     )
     false_match_rate: float | None = option(None, "The same, by the threshold that obdsd calibrate keeps for this rate, such as 0.01.")
     within: str | None = option(None, "Only items with this label.")
+    store: str | None = option(None, "Where the index's Milvus is, if not where it was: milvus:FILE.db or milvus:http://HOST:PORT.")
     json: bool = option(False, "Print the answers as JSON, for programs.")
     out: str | None = option(None, "A page with the pictures, of suffix .html.")
     batch_size: int = option(64, "Images at a time.", at_least=1)
@@ -60,7 +61,7 @@ def run(options: Options) -> None:
 
     if any((Path(query).expanduser() / "index.json").is_file() for query in options.queries):
         raise InputError("the index comes first, then what to search for: obdsd search photos.index QUERY.jpg")
-    index = Index.open(options.index)
+    index = Index.open(options.index, options.store)
     rate = options.false_match_rate
     threshold = index.threshold(rate) if options.threshold is None else options.threshold
     with stages(unit="images") as progress:

@@ -80,7 +80,7 @@ class ImageFiles:
     def check(self, position: int) -> None:
         """Raise what `read` raises, in a fraction of its time."""
         if self._box(position) is None:
-            read_image(self.root / self.paths[position], small=True)
+            read_image(self.root / self.paths[position], side=1)
         else:
             self.read(position)
 
@@ -104,21 +104,27 @@ class ImageFiles:
         return content
 
 
-def read_image(path: Path, small: bool = False) -> Image.Image:
-    """An RGB image: the first frame of an animation, 16 bits scaled to 8, transparency on white, upright as its camera says.
+def read_image(path: Path, side: int | None = None) -> Image.Image:
+    """An image in its usual form (see `upright_rgb`).
 
-    A JPEG may be asked for at an eighth of its size: all its bytes are decoded, few pixels are made."""
+    A large JPEG may be asked for smaller, with sides of at least `side` or an eighth of its own: all its bytes are decoded, few pixels are
+    made."""
     check_file(path)
     try:
         with Image.open(path) as image:
-            if small:
-                image.draft(None, (1, 1))
-            image.load()
-            ImageOps.exif_transpose(image, in_place=True)
-            return _to_rgb(image)
+            if side is not None:
+                image.draft(None, (side, side))
+            return upright_rgb(image)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as damage:
         reason = " ".join(str(damage).split()).removesuffix(" (0 bytes not processed)")
         raise InputError(f"{path}: cannot be read as an image ({reason}); replace or remove it") from damage
+
+
+def upright_rgb(image: Image.Image) -> Image.Image:
+    """An RGB image: the first frame of an animation, 16 bits scaled to 8, transparency on white, upright as its camera says."""
+    image.load()
+    ImageOps.exif_transpose(image, in_place=True)
+    return _to_rgb(image)
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from obdsd.method.precision import in_full, without_autocast
 from obdsd.models import backbones, folder
 from obdsd.models.folder import Architecture, BatchNorm, Description, Head
 from obdsd.models.places import FEATURES, TINY_CONV, find, located
-from obdsd.models.weights import check_shapes, fit, fit_file, fit_offline
+from obdsd.models.weights import check_shapes, fit, fit_file, fit_offline, state_digest
 from obdsd.preprocessing import Preprocessing
 from obdsd.provenance import TrainedOn
 
@@ -146,6 +147,11 @@ class Embedder(nn.Module):
         if seen is None:
             return None
         return {"backbone": own.backbone, "pooling": own.pooling, "size": seen.size, "resize": seen.resize}
+
+    def digest(self) -> str:
+        """Tells a model from others by all that decides its rows."""
+        about = f"{self.architecture} {self.preprocessing} {state_digest(self.state_dict())}"
+        return hashlib.blake2b(about.encode(), digest_size=16).hexdigest()
 
     def headless(self) -> Embedder:
         """A copy that gives the pooled features themselves, as unit rows."""

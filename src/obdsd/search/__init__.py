@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     from obdsd.search.answers import Answer, Hit
     from obdsd.search.how import Change, Pass
     from obdsd.search.index import Index
+    from obdsd.search.queries import Query
     from obdsd.search.reranker import Fitted, Found, Reranker
 
 
-__all__ = ["Answer", "Change", "Fitted", "Found", "Hit", "Index", "Pass", "Reranker"]
-_HOMES = {"answers": "Answer Hit", "how": "Change Pass", "index": "Index", "reranker": "Fitted Found Reranker"}
+__all__ = ["Answer", "Change", "Fitted", "Found", "Hit", "Index", "Pass", "Query", "Reranker"]
+_HOMES = {"answers": "Answer Hit", "how": "Change Pass", "index": "Index", "queries": "Query", "reranker": "Fitted Found Reranker"}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,24 +9,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from obdsd.data import Collection, absolute_source, data_kind, open_data, short_name
 from obdsd.data.unusable import not_taken
 from obdsd.errors import InputError
 from obdsd.models import Embedder, open_model
 from obdsd.models.embedder import check_takes
 from obdsd.search.fitting import canonical, fit
-from obdsd.search.folder import Settings, Source, Stored, alone, check_new_place, is_index, remove_old
+from obdsd.search.folder import Settings, Source, Stored, alone, check_new_place, is_index
 from obdsd.search.how import Change, Pass, Progress
 from obdsd.search.index import Index
+from obdsd.search.milvus import uri_of
 from obdsd.search.naming import sources_named
 from obdsd.search.partial import Partial
+from obdsd.search.stores import InFolder, clean, place_of
 from obdsd.search.table import Item
 from obdsd.search.vectors import Kind
-from obdsd.search.writing import Content, located, model_digest, prefixed, save_model, switch, updated
+from obdsd.search.working import check_fits
+from obdsd.search.writing import Content, located, prefixed, save_model, switch, tidy, updated
 
-__all__ = ["add", "build", "of_kind", "open_model", "refresh", "remove"]
+__all__ = ["add", "build", "of_kind", "of_store", "open_model", "refresh", "remove"]
 NOT_YET = Stored("", 0, "")  # a re-ranker that is asked for and not fitted
 
 
@@ -44,32 +45,36 @@ def build(
     data: str,
     collection: Collection | None,
     kind: Kind | None,
+    store: str | None,
     rerank: Sequence[str],
     how: Pass,
     opening: Mapping[str, Any],
 ) -> Change:
     """An index where there is none; where there is one of this model and these data, the data are looked at anew."""
     check_new_place(folder)
+    _kind("flat", kind, store is not None and uri_of(store) is not None)
     wanted = [canonical(spec) for spec in rerank]
     collection = collection or open_data(data, **opening, beside=True, progress=how.progress)
     check_takes("given", embedder, data, collection.kind, collection.length)
     source = source_of(data, collection, opening)
-    digest = model_digest(embedder)
+    digest = embedder.digest()
+    check_fits(how, digest)
     with alone(folder):
         if is_index(folder):
             index = Index.open(folder)
             number = _same_again(index, digest, source)
-            return apply(index, index.settings.sources, {number: collection}, how, kind=kind, rerank=wanted)
+            return apply(index, index.settings.sources, {number: collection}, how, kind=kind, store=store, rerank=wanted)
         kept = Partial(folder, digest, embedder.dim)
         files = save_model(folder, embedder)
         numbers: dict[str, Any] = {"generation": 0, "dim": embedder.dim, "items": 0, "recall": 1.0}
         settings = Settings(**numbers, kind=kind or "flat", model=digest, sources=[], files=files)
-        empty = Index(folder, settings, [], None)
-        empty.embedder, empty.rows = embedder, np.empty((0, embedder.dim), dtype=np.float32)
-        return apply(empty, [source], {0: collection}, how, kept=kept, rerank=wanted)
+        empty = Index(folder, settings, [], InFolder("flat", None))
+        empty.embedder = embedder
+        return apply(empty, [source], {0: collection}, how, kept=kept, store=store, rerank=wanted)
 
 
 def add(index: Index, data: str, how: Pass, opening: Mapping[str, Any]) -> Change:
+    check_fits(how, index.settings.model)
     collection = open_data(data, **opening, beside=True, progress=how.progress)
     check_takes(str(index.path), index.embedder, data, collection.kind, collection.length)
     source = source_of(data, collection, opening)
@@ -86,6 +91,7 @@ def remove(index: Index, names: Sequence[str], how: Pass) -> Change:
 
 
 def refresh(index: Index, data: str | None, how: Pass, opening: Mapping[str, Any]) -> Change:
+    check_fits(how, index.settings.model)
     with alone(index.path):
         now = Index.open(index.path)
         more = {name: value for name, value in opening.items() if name != "root"}
@@ -104,6 +110,12 @@ def of_kind(index: Index, kind: Kind, how: Pass) -> Change:
         return apply(now, now.settings.sources, {}, how, kind=kind)
 
 
+def of_store(index: Index, store: str, how: Pass) -> Change:
+    with alone(index.path):
+        now = Index.open(index.path)
+        return apply(now, now.settings.sources, {}, how, store=store)
+
+
 def apply(
     index: Index,
     sources: Sequence[Source],
@@ -112,13 +124,19 @@ def apply(
     *,
     kept: Partial | None = None,
     kind: Kind | None = None,
+    store: str | None = None,
     rerank: Sequence[str] = (),
 ) -> Change:
     """Make the index one of these sources, of which some are opened and looked at anew; the others stay as they are."""
-    folder, settings, before = index.path, index.settings, Content(index.items, index.rows)
+    folder, settings = index.path, index.settings
+    place = place_of(settings, folder, store)
+    if place is not None and settings.store is not None and place == replace(settings.store, uri=place.uri) != settings.store:  # it moved
+        index = Index.open(folder, f"milvus:{place.uri}")
+    clean(folder, index.settings)
+    before = Content(index.items, {}, index.items, index.vectors)
     kept = kept or Partial(folder, settings.model, settings.dim)
     fitted = {**dict.fromkeys(rerank, NOT_YET), **settings.rerank}
-    new = replace(settings, sources=[*sources], kind=kind or settings.kind, rerank=fitted)
+    new = replace(settings, sources=[*sources], kind=_kind(settings.kind, kind, place is not None), store=place, rerank=fitted)
     for collection in opened.values():
         for line in not_taken(collection):
             how.tell(line)
@@ -126,10 +144,17 @@ def apply(
     if not content.items:
         raise InputError(f"{folder}: nothing would be left in the index; remove the folder, if that is meant")
     if content.items == before.items and new == settings:
-        remove_old(folder, settings, partial=True)
+        tidy(folder, settings)
     else:
         switch(folder, new, content, lambda spec, rows: fit(spec, rows, how.progress), how.progress)
     return _change(before.items, content.items, count)
+
+
+def _kind(before: Kind, kind: Kind | None, in_milvus: bool) -> Kind:
+    if in_milvus and kind not in (None, "flat"):
+        remedy = "leave it out, or take the vectors back: --store folder"
+        raise InputError(f"kind={kind} is for vectors in the folder, in Milvus all are compared (flat); {remedy}")
+    return "flat" if in_milvus else kind or before
 
 
 def _change(before: Sequence[Item], after: Sequence[Item], count: int) -> Change:

@@ -28,7 +28,7 @@ from obdsd.search.vectors import KINDS, Kind
 
 FORMAT = 1
 SETTINGS, MODEL, PARTIAL, LOCK = "index.json", "model", "partial", ".lock"
-GENERATIONS = ("vectors-*.faiss", "items-*.parquet", "rerank-*.npz")  # files of which each generation has its own
+GENERATIONS = ("vectors-*", "items-*.parquet", "rerank-*.npz")  # files of which each generation has its own
 TRIES = 20  # a reader may meet a writer's switch a few times, not always
 CHUNK = 1 << 20
 _INSIDE = re.compile(r"(model/)?\w[\w.-]*")  # names of files in the folder
@@ -61,8 +61,20 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Store:
+    """A collection of Milvus that has the vectors, each under a number. `next` is the first number that none of them ever had."""
+
+    uri: str
+    collection: str
+    next: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What `index.json` holds. `thresholds` has for each false-match rate, as text, at least the `similarity` at which it is reached."""
+    """What `index.json` holds. `thresholds` has for each false-match rate, as text, at least the `similarity` at which it is reached.
+
+    Without a `store` the vectors are in the folder; with one the file `vectors` has their numbers there.
+    """
 
     generation: int
     kind: Kind
@@ -74,6 +86,7 @@ class Settings:
     files: Mapping[str, Stored]
     rerank: Mapping[str, Stored] = field(default_factory=dict)
     thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    store: Store | None = None
 
 
 def is_index(path: Path) -> bool:
@@ -117,7 +130,7 @@ _REMEDY = "restore it, or build the index anew"
 
 def _settings(record: dict[str, Any]) -> Settings:
     """The record as settings; whatever is of another kind raises."""
-    known = {each.name: record[each.name] for each in fields(Settings)}
+    known = {each.name: record[each.name] for each in fields(Settings) if each.name != "store"}
     for name, kind in {"generation": int, "items": int, "dim": int, "recall": float, "model": str, "sources": list}.items():
         if not isinstance(known[name], kind) or isinstance(known[name], bool):
             raise TypeError(f"{name} must be {kind.__name__}")
@@ -128,7 +141,14 @@ def _settings(record: dict[str, Any]) -> Settings:
     known["rerank"] = {name: _stored(file) for name, file in known["rerank"].items()}
     for rate, threshold in known["thresholds"].items():
         float(rate), float(threshold["similarity"])
-    return Settings(**known)
+    store = record.get("store")  # not there in an index of before
+    return Settings(**known, store=None if store is None else _store(**store))
+
+
+def _store(uri: str, collection: str, next: int) -> Store:
+    if not (isinstance(uri, str) and isinstance(collection, str) and isinstance(next, int)) or not re.fullmatch(r"\w+", collection):
+        raise TypeError("a store must be an address, a name and a number")
+    return Store(uri=uri, collection=collection, next=next)
 
 
 def _source(data: str, root: str | None, opening: dict[str, Any], folder: str | None, prefix: str, removed: list[str]) -> Source:

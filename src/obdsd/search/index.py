@@ -22,8 +22,9 @@ from obdsd.search.naming import nearest_first
 from obdsd.search.queries import queries_of, rows_of_queries
 from obdsd.search.ranking import nearest, reranked
 from obdsd.search.reranker import Fitted
+from obdsd.search.stores import Allowed, Vectors, moved, opened
 from obdsd.search.table import Item, read_items
-from obdsd.search.vectors import Kind, read_vectors, rows_of
+from obdsd.search.vectors import Kind
 
 if TYPE_CHECKING:
     from obdsd.data import Collection
@@ -39,16 +40,18 @@ class Index:
         path: The folder.
         settings: What its `index.json` says.
         items: Names, labels and files, in the order of the rows.
+        vectors: The rows, in the folder or in Milvus.
         change: What the call that made it so did; None after `open`.
     """
 
-    def __init__(self, path: Path, settings: Settings, items: list[Item], vectors: Any, change: Change | None = None) -> None:
-        self.path, self.settings, self.items, self._vectors, self.change = path, settings, items, vectors, change
+    def __init__(self, path: Path, settings: Settings, items: list[Item], vectors: Vectors, change: Change | None = None) -> None:
+        self.path, self.settings, self.items, self.vectors, self.change = path, settings, items, vectors, change
         self._fitted: dict[str, Fitted] = {}
 
     @classmethod
-    def open(cls, path: str | Path) -> Index:
-        """The index in a folder, as it is now. Files that are damaged or missing are refused."""
+    def open(cls, path: str | Path, store: str | None = None) -> Index:
+        """The index in a folder, as it is now. Files that are damaged or missing are refused. `store` says where its Milvus is, if that
+        moved."""
         folder = Path(path).expanduser()
 
         def read(settings: Settings) -> Index:
@@ -56,7 +59,8 @@ class Index:
             if len(items) != settings.items or not all(0 <= item.source < len(settings.sources) for item in items):
                 raise InputError(f"{folder}: its table of items does not go with index.json; restore it, or build the index anew")
             file = checked(folder, settings.files["vectors"])
-            return cls(folder, settings, items, read_vectors(file, settings.kind, settings.items, settings.dim))
+            settings = settings if store is None else moved(settings, folder, store)
+            return cls(folder, settings, items, opened(settings, file))
 
         return read_consistently(folder, read)
 
@@ -68,6 +72,7 @@ class Index:
         out: str | Path,
         *,
         kind: Kind | None = None,
+        store: str | None = None,
         rerank: Sequence[str] = (),
         how: Pass | None = None,
         collection: Collection | None = None,
@@ -82,6 +87,7 @@ class Index:
             data: The collection, as `open_data` takes it.
             out: The folder to write.
             kind: `flat` is exact, and the default. `hnsw` and `ivf` are faster for very many items, and find nearly all.
+            store: Where the vectors are: `folder`, the default, `milvus:FILE.db` or `milvus:http://HOST:PORT`.
             rerank: Re-rankers to be fitted at once, such as `diffusion`. Others are fitted when they are first asked for.
             how: Batch size, workers, device, progress.
             collection: The data, if they are open already.
@@ -90,7 +96,7 @@ class Index:
         from obdsd.search import changing  # it imports torch, which a search by names does without
 
         embedder = model if not isinstance(model, str) else changing.open_model(model)
-        change = changing.build(Path(out).expanduser(), embedder, data, collection, kind, rerank, how or Pass(), opening)
+        change = changing.build(Path(out).expanduser(), embedder, data, collection, kind, store, rerank, how or Pass(), opening)
         return cls._opened(out, change)
 
     def add(self, data: str, *, how: Pass | None = None, **opening: Any) -> Index:
@@ -117,6 +123,12 @@ class Index:
 
         return Index._opened(self.path, changing.of_kind(self, kind, how or Pass()))
 
+    def of_store(self, store: str, *, how: Pass | None = None) -> Index:
+        """The index with its vectors elsewhere, or with the new address of where they are."""
+        from obdsd.search import changing
+
+        return Index._opened(self.path, changing.of_store(self, store, how or Pass()))
+
     def fit(self, rerank: str, *, how: Pass | None = None) -> Index:
         """The index with a re-ranker's work on it, which is kept in its folder and done anew whenever items change."""
         self._reranker(canonical(rerank), how or Pass())
@@ -124,6 +136,8 @@ class Index:
 
     def _reranker(self, spec: str, how: Pass) -> Fitted:
         if spec not in self._fitted:
+            if self.settings.store is not None and "rows" not in vars(self):
+                how.progress("reading the vectors", 0, 1)
             self._fitted[spec] = fitted(self.path, self.settings, self.rows, spec, how.progress)
         return self._fitted[spec]
 
@@ -161,7 +175,7 @@ class Index:
     @cached_property
     def rows(self) -> Rows:
         """The unit rows of all items."""
-        return rows_of(self.settings.kind, self._vectors)
+        return self.vectors.rows()
 
     @cached_property
     def embedder(self) -> Embedder:
@@ -212,7 +226,7 @@ class Index:
 
         Args:
             images: One or several of: the path of an image or of a folder of images, an item's name (it does not find itself), a PIL image,
-                an embeddings file or FILE:NAME, one of its rows; or a matrix of rows.
+                an embeddings file or FILE:NAME, one of its rows, a `Query`; or a matrix of rows.
             k: How many to find.
             rerank: A re-ranker, such as `diffusion`. Its work on the whole index is done once and kept.
             threshold: Items less similar than this are not found; default that which `set_thresholds` keeps. With a re-ranker a query
@@ -224,11 +238,12 @@ class Index:
             raise InputError(f"k={k} must be a whole number of 1 or more; try 5")
         how = how or Pass()
         threshold = self.threshold() if threshold is None else threshold
-        spec, allowed = None if rerank is None else canonical(rerank), None if within is None else self.labelled(within)
+        spec = None if rerank is None else canonical(rerank)
+        allowed = None if within is None else Allowed(within, self.labelled(within))
         queries = queries_of(images, self.places, self.file)
-        rows = rows_of_queries(queries, self.rows, lambda: self.embedder, how)
+        rows = rows_of_queries(queries, self.vectors, self.settings.dim, lambda: self.embedder, how)
         own = np.array([-1 if query.position is None else query.position for query in queries])
-        found = nearest(self.settings.kind, self._vectors, rows, own, k, allowed)
+        found = nearest(self.vectors, rows, own, k, allowed)
         most = found.scores[:, 0].copy()
         if spec is not None:
             found = reranked(self._reranker(spec, how), rows, own, k, allowed)

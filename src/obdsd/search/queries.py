@@ -23,6 +23,7 @@ from obdsd.data.items import read_image
 from obdsd.errors import InputError
 from obdsd.search.how import FEW, Pass, silent
 from obdsd.search.naming import nearest_name
+from obdsd.search.stores import Vectors
 
 if TYPE_CHECKING:
     from obdsd.models import Embedder
@@ -67,16 +68,18 @@ def _picture(query: Query, small: bool = False) -> Image.Image:
 
 
 def queries_of(asked: Any, places: Mapping[str, int], file: Callable[[int], Path | None]) -> list[Query]:
-    """Queries of what a caller gives: one or several of words (see `of_word`), paths, PIL images, or a matrix of rows.
+    """Queries of what a caller gives: one or several of words (see `of_word`), paths, PIL images and queries, or a matrix of rows.
 
     `places` are the positions of the items by their names, `file` tells where one is that has a file.
     """
     if isinstance(asked, np.ndarray):
         return [Query(f"row {number}", row=row) for number, row in enumerate(np.atleast_2d(asked))]
-    several = [asked] if isinstance(asked, (str, os.PathLike, Image.Image)) else list(asked)
+    several = [asked] if isinstance(asked, (str, os.PathLike, Image.Image, Query)) else list(asked)
     found: list[Query] = []
     for number, one in enumerate(several):
-        if isinstance(one, Image.Image):
+        if isinstance(one, Query):
+            found.append(one)
+        elif isinstance(one, Image.Image):
             found.append(Query(f"image {number}", image=one))
         else:
             found += of_word(os.fspath(one), places, file)
@@ -161,18 +164,18 @@ def _rows(file: Path, name: str | None) -> list[Query]:
     return chosen[:1]
 
 
-def rows_of_queries(queries: Sequence[Query], rows: Rows, embedder: Any, how: Pass) -> Rows:
-    """A unit row for each query. `rows` are those of the index, `embedder()` is its model, asked for only if something must be embedded."""
-    made = np.empty((len(queries), rows.shape[1]), dtype=np.float32)
-    for number, query in enumerate(queries):
-        if query.position is not None:
-            made[number] = rows[query.position]
+def rows_of_queries(queries: Sequence[Query], vectors: Vectors, dim: int, embedder: Any, how: Pass) -> Rows:
+    """A unit row for each query, of length `dim`. `embedder()` is the index's model, asked for only if something must be embedded."""
+    made = np.empty((len(queries), dim), dtype=np.float32)
+    items = [number for number, query in enumerate(queries) if query.position is not None]
+    if items:
+        made[items] = vectors.take(np.array([queries[number].position for number in items], dtype=np.int64))
     given = [number for number, query in enumerate(queries) if query.row is not None]
     if given:
-        made[given] = _given_rows([queries[number] for number in given], rows.shape[1], embedder())
+        made[given] = _given_rows([queries[number] for number in given], dim, embedder())
     images = [number for number, query in enumerate(queries) if query.image is not None]
-    for number in images[:FEW]:  # what is no image is told before seconds of imports
-        _picture(queries[number], small=True)
+    for number in [number for number in images if isinstance(queries[number].image, Path)][:FEW]:
+        _picture(queries[number], small=True)  # what is no image is told before seconds of imports
     if images:
         made[images] = _embedded([queries[number] for number in images], embedder(), how)
     return made
@@ -199,11 +202,10 @@ def _given_rows(queries: Sequence[Query], dim: int, embedder: Embedder) -> Rows:
 
 def _embedded(queries: Sequence[Query], embedder: Embedder, how: Pass) -> Rows:
     from obdsd.counting import counted
-    from obdsd.data.collection import loader_workers  # these import torch, which a search by names does without
-    from obdsd.data.decoded import at_a_test
+    from obdsd.data.decoded import at_a_test  # these import torch, which a search by names does without
     from obdsd.evaluation.embedding import embed
     from obdsd.models.devices import choose_device
-    from obdsd.models.inference import for_inference
+    from obdsd.search.working import at_work, workers_for
 
     if embedder.preprocessing is None:
         remedy = "give an item's name, or FILE:NAME of an embeddings file"
@@ -211,8 +213,6 @@ def _embedded(queries: Sequence[Query], embedder: Embedder, how: Pass) -> Rows:
     count = len(queries)
     zeros = np.zeros(count, dtype=np.int64)
     part = at_a_test(Part(_Pictures(queries), np.arange(count), zeros, ("",)), embedder.preprocessing)
-    device = choose_device(how.device)
-    model = embedder.to(device) if count < FEW else for_inference(embedder.to(device))
-    workers = 0 if count < FEW else loader_workers(how.workers, part)
+    model, device = at_work(embedder, count, how), choose_device(how.device)
     advance = counted(silent if count < FEW else how.progress, "embedding", count)
-    return embed(model, part, batch_size=how.batch_size, workers=workers, device=device, advance=advance)
+    return embed(model, part, batch_size=how.batch_size, workers=workers_for(part, how), device=device, advance=advance)

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from obdsd.search.reranker import Fitted, Found
-from obdsd.search.vectors import Kind, search
+from obdsd.search.stores import Allowed, Vectors
 
 Rows = NDArray[np.float32]
 Places = NDArray[np.int64]
 
 
-def nearest(kind: Kind, vectors: Any, rows: Rows, own: Places, k: int, allowed: Places | None) -> Found:
+def nearest(vectors: Vectors, rows: Rows, own: Places, k: int, allowed: Allowed | None) -> Found:
     """By cosine. `own` is each row's position in the index, or -1; positions are -1 where there is nothing more."""
-    return _others(search(kind, vectors, rows, k + 1, allowed), own, k)
+    return _others(vectors.search(rows, k + 1, allowed), own, k)
 
 
-def reranked(fitted: Fitted, rows: Rows, own: Places, k: int, allowed: Places | None) -> Found:
+def reranked(fitted: Fitted, rows: Rows, own: Places, k: int, allowed: Allowed | None) -> Found:
     """The same by a re-ranker."""
     total = len(fitted.rows)
     is_allowed = np.ones(total, dtype=bool)
     if allowed is not None:
         is_allowed[:] = False
-        is_allowed[allowed] = True
+        is_allowed[allowed.places] = True
     found = Found(np.full((len(rows), k), -np.inf, dtype=np.float32), np.full((len(rows), k), -1, dtype=np.int64))
     for inside in (False, True):
         chosen = np.flatnonzero((own >= 0) == inside)

@@ -67,6 +67,13 @@ def rows_of(kind: Kind, index: Any) -> Rows:
     return index.reconstruct_n(0, index.ntotal)
 
 
+def some_of(kind: Kind, index: Any, places: NDArray[np.int64]) -> Rows:
+    """The rows at some positions."""
+    if kind == "ivf":
+        index.make_direct_map()
+    return index.reconstruct_batch(places)
+
+
 def search(kind: Kind, index: Any, queries: Rows, k: int, allowed: NDArray[np.int64] | None = None) -> Found:
     """The `k` nearest of each query by cosine, or as many as there are; of the allowed positions only, if these are given."""
     few = min(k, index.ntotal if allowed is None else len(allowed))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obdsd.data import Collection, Part, short_name
-from obdsd.data.collection import loader_workers, some
+from obdsd.data.collection import some
 from obdsd.data.decoded import at_a_test
 from obdsd.data.items import ImageFiles
 from obdsd.data.unusable import check_readable, each_item
@@ -22,39 +22,43 @@ from obdsd.errors import InputError
 from obdsd.evaluation.embedding import embedded
 from obdsd.models import Embedder
 from obdsd.models.devices import choose_device
-from obdsd.models.inference import for_inference
-from obdsd.models.weights import state_digest
 from obdsd.search.folder import MODEL, Arrays, Settings, Source, Stored, remove_old, store, store_arrays, stored, write_settings
-from obdsd.search.how import FEW, Pass, Progress
+from obdsd.search.how import Pass, Progress
 from obdsd.search.partial import Partial
+from obdsd.search.stores import InMilvus, Vectors, clean, send
 from obdsd.search.table import Item, stamped, write_items
 from obdsd.search.vectors import made, tuned, write_vectors
+from obdsd.search.working import at_work, workers_for
 
 Rows = NDArray[np.float32]
 Fit = Callable[[str, Rows], Arrays]
 
 
 class Content(NamedTuple):
-    """Items and a unit row for each."""
+    """Items, and unit rows by the digests of what was embedded for them; the index before knows the other rows."""
 
     items: list[Item]
-    rows: Rows
+    fresh: Mapping[str, Rows]
+    before: Sequence[Item]
+    vectors: Vectors
 
-    def of(self, source: int) -> Content:
-        """Those of one source."""
-        places = [place for place, item in enumerate(self.items) if item.source == source]
-        return Content([self.items[place] for place in places], self.rows[places])
+    def rows(self, places: NDArray[np.int64], dim: int) -> Rows:
+        """Those of the items at some positions."""
+        known = {item.digest: place for place, item in enumerate(self.before)}
+        digests = [self.items[place].digest for place in places.tolist()]
+        rows = np.empty((len(digests), dim), dtype=np.float32)
+        old = [number for number, digest in enumerate(digests) if digest in known]
+        if old:
+            rows[old] = self.vectors.take(np.array([known[digests[number]] for number in old], dtype=np.int64))
+        for number, digest in enumerate(digests):
+            if digest not in known:
+                rows[number] = self.fresh[digest]
+        return rows
 
-    def without(self, names: Sequence[str]) -> Content:
-        gone = {*names}
-        places = [place for place, item in enumerate(self.items) if item.name not in gone]
-        return Content([self.items[place] for place in places], self.rows[places])
-
-
-def model_digest(embedder: Embedder) -> str:
-    """Tells a model from others by all that decides its rows."""
-    about = f"{embedder.architecture} {embedder.preprocessing} {state_digest(embedder.state_dict())}"
-    return hashlib.blake2b(about.encode(), digest_size=16).hexdigest()
+    def same(self) -> NDArray[np.int64]:
+        """For each item its position in the index before, if its row, its name and its label are what they were there; else -1."""
+        known = {(item.name, item.label, item.digest): place for place, item in enumerate(self.before)}
+        return np.array([known.get((item.name, item.label, item.digest), -1) for item in self.items], dtype=np.int64)
 
 
 def located(source: Source, collection: Collection) -> Source:
@@ -101,23 +105,22 @@ def items_of(source: Source, number: int, collection: Collection, before: Sequen
 
 
 def embed_new(
-    kept: Partial, embedder: Callable[[], Embedder], part: Part, items: Sequence[Item], known: Mapping[str, Rows], how: Pass
-) -> tuple[Rows, int]:
-    """A row for each item, and how many were embedded for that: those whose content is not known. Rows are kept as they come."""
-    rows = {**kept.read(), **known}
-    first = {item.digest: index for index, item in reversed([*enumerate(items)]) if item.digest not in rows}
+    kept: Partial, embedder: Callable[[], Embedder], part: Part, items: Sequence[Item], known: Container[str], how: Pass
+) -> tuple[dict[str, Rows], int]:
+    """Rows by the digests of the items whose content is not known, and how many were embedded for that. Rows are kept as they come."""
+    rows = kept.read()
+    first = {item.digest: index for index, item in reversed([*enumerate(items)]) if item.digest not in rows and item.digest not in known}
     wanted = sorted(first.values())
     if wanted:
         device, model = choose_device(how.device), embedder()
         if (computed := how.known(part, device)) is not None:
-            return computed, 0
+            return dict(zip((item.digest for item in items), computed, strict=True)), 0
         new = part.take(np.array(wanted))
         new = new if model.preprocessing is None else at_a_test(new, model.preprocessing)
         digests, done = [items[index].digest for index in wanted], 0
         how.progress("embedding", 0, len(wanted))
-        few = len(wanted) < FEW
-        fast, workers = model.to(device) if few else for_inference(model.to(device)), 0 if few else loader_workers(how.workers, part)
-        batches = embedded(fast, new, batch_size=how.batch_size, workers=workers, device=device)
+        fast = at_work(model, len(wanted), how)
+        batches = embedded(fast, new, batch_size=how.batch_size, workers=workers_for(new, how), device=device)
         try:
             for found in batches:
                 own = digests[done : done + len(found)]
@@ -128,7 +131,7 @@ def embed_new(
         finally:  # stopped, or an image cannot be read: what was done is not done again
             batches.close()
             kept.write()
-    return np.stack([rows[item.digest] for item in items]), len(wanted)
+    return rows, len(wanted)
 
 
 def save_model(folder: Path, embedder: Embedder) -> dict[str, Stored]:
@@ -140,41 +143,69 @@ def updated(
     kept: Partial, embedder: Callable[[], Embedder], sources: Sequence[Source], opened: Mapping[int, Collection], before: Content, how: Pass
 ) -> tuple[Content, int]:
     """The content of these sources: those that were opened as they are now, the others as before; and how many items were embedded."""
-    parts, embedded_now = [], 0
+    items, fresh, embedded_now, known = list[Item](), dict[str, Rows](), 0, {item.digest for item in before.items}
     for number, source in enumerate(sources):
-        old = before.of(number)
+        own = [item for item in before.items if item.source == number]
         if number in opened:
-            items, part = items_of(source, number, opened[number], old.items, how.progress)
-            known = {item.digest: row for item, row in zip(before.items, before.rows, strict=True)}
+            own, part = items_of(source, number, opened[number], own, how.progress)
             try:
-                rows, count = embed_new(kept, embedder, part, items, known, how)
+                rows, count = embed_new(kept, embedder, part, own, known, how)
             except InputError:
                 check_readable(opened[number], how.progress)  # one image cannot be read: name all that cannot
                 raise
-            old, embedded_now = Content(items, rows), embedded_now + count
-        parts.append(old.without(source.removed))
-    items = [item for part in parts for item in part.items]
+            fresh, embedded_now = fresh | rows, embedded_now + count
+        removed = {*source.removed}
+        items += [item for item in own if item.name not in removed]
     names = [item.name for item in items]
     if len({*names}) < len(names):
         both = sorted({name for name in names if names.count(name) > 1})
         raise InputError(f"{len(both):,} names are in two collections of the index: {some(both)}; rename these files in one of them")
-    return Content(items, np.concatenate([part.rows for part in parts])), embedded_now
+    return before._replace(items=items, fresh=fresh), embedded_now
 
 
 def switch(folder: Path, settings: Settings, content: Content, fit: Fit, progress: Progress) -> Settings:
     """Write the content as the next generation with these settings; then it is the index. Its re-rankers are fitted anew."""
-    generation, kind = settings.generation + 1, settings.kind
+    settings = replace(settings, generation=settings.generation + 1, items=len(content.items), files=dict(settings.files))
     progress("writing the index", 0, 1)
-    vectors = made(kind, content.rows)
-    recall = tuned(kind, vectors, content.rows)
-    files = dict(settings.files)
-    files["vectors"] = store(folder, f"vectors-{generation}.faiss", lambda file: write_vectors(file.write, vectors))
-    files["items"] = store(folder, f"items-{generation}.parquet", partial(write_items, items=content.items))
+    settings, rows = (_in_folder if settings.store is None else _in_milvus)(folder, settings, content, progress)
+    items = store(folder, f"items-{settings.generation}.parquet", partial(write_items, items=content.items))
     progress("writing the index", 1, 1)
     rerank = {}
     for number, spec in enumerate(settings.rerank):
-        rerank[spec] = store_arrays(folder, f"rerank-{generation}-{number}.npz", fit(spec, content.rows))
-    new = replace(settings, generation=generation, items=len(content.items), recall=recall, files=files, rerank=rerank)
+        rerank[spec] = store_arrays(folder, f"rerank-{settings.generation}-{number}.npz", fit(spec, rows()))
+    new = replace(settings, files={**settings.files, "items": items}, rerank=rerank)
     write_settings(folder, new)
-    remove_old(folder, new, partial=True)
+    tidy(folder, new)
     return new
+
+
+def _in_folder(folder: Path, settings: Settings, content: Content, progress: Progress) -> tuple[Settings, Callable[[], Rows]]:
+    """The settings with a FAISS file of the content, and all its rows."""
+    rows = content.rows(np.arange(settings.items), settings.dim)
+    vectors = made(settings.kind, rows)
+    recall = tuned(settings.kind, vectors, rows)
+    file = store(folder, f"vectors-{settings.generation}.faiss", lambda file: write_vectors(file.write, vectors))
+    return replace(settings, recall=recall, files={**settings.files, "vectors": file}), lambda: rows
+
+
+def _in_milvus(folder: Path, settings: Settings, content: Content, progress: Progress) -> tuple[Settings, Callable[[], Rows]]:
+    """The settings with a file of the numbers of the items in Milvus, where new rows were put, and all rows."""
+    assert settings.store is not None
+    old = content.vectors if isinstance(content.vectors, InMilvus) and settings.store.next else None
+    same = np.full(settings.items, -1) if old is None else content.same()
+    new = np.flatnonzero(same < 0)
+    rows = content.rows(new, settings.dim)
+    ids = np.empty(len(same), dtype=np.int64)
+    ids[same >= 0] = [] if old is None else old.ids[same[same >= 0]]
+    ids[new] = settings.store.next + np.arange(len(new))
+    target = send(folder, settings.store, ids[new], rows, [content.items[place] for place in new.tolist()], progress)
+    file = store(folder, f"vectors-{settings.generation}.npy", partial(np.save, arr=ids))
+    changed = replace(settings, recall=1.0, store=target, files={**settings.files, "vectors": file})
+    return changed, InMilvus(target, ids, settings.dim).rows
+
+
+def tidy(folder: Path, settings: Settings) -> None:
+    """Remove what the settings do not name. If Milvus is gone meanwhile, the next change does it."""
+    with suppress(InputError):
+        clean(folder, settings)
+        remove_old(folder, settings, partial=True)
