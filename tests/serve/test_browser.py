@@ -131,7 +131,7 @@ def test_options_search_again(page, index, collection):
     assert found(page, "6 found for new.jpg, only bee, in ") == names(index.search(new, 6, within="bee"))
     page.fill("#within", "bea")
     page.keyboard.press("Enter")
-    page.wait_for_selector("#status.wrong >> text=within='bea' is no label of the index; did you mean 'bee'?")
+    page.wait_for_selector("#status.wrong >> text=within='bea' is no label of the index; its labels, the most alike first: bee")
     page.trouble.clear()
 
 

@@ -100,7 +100,7 @@ REFUSED = [
     ("/api/search", b'{"item": "ant/0.png", "k": 101}', JSON, 422, "k=101: input should be less than or equal to 100"),
     ("/api/search", b'{"item": "ant/0.png", "kk": 1}', JSON, 422, "kk: there is no such field; there are image, item, k, rerank, "),
     ("/api/search", b'{"item": "ant/0.png", "threshold": NaN}', JSON, 422, "threshold=nan: input should be a finite number"),
-    ("/api/search", b'{"item": "ant/0.png", "within": "aunt"}', JSON, 422, "within='aunt' is no label of the index; did you mean 'ant'?"),
+    ("/api/search", b'{"item": "ant/0.png", "within": "aunt"}', JSON, 422, "within='aunt' is no label of the index; its labels, the most alike first: ant"),
     ("/api/search", b'{"item": "../../../etc/passwd"}', JSON, 404, "item='../../../etc/passwd' is no item of the index; names are such"),
     ("/api/search", b'{"item": "photos.index/model"}', JSON, 404, "item='photos.index/model' is no item of the index"),
     ("/api/search", b"x", {"content-type": "multipart/form-data"}, 400, "Missing boundary in multipart."),
