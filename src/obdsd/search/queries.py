@@ -57,12 +57,12 @@ class _Pictures:
         return self.name(position).encode()
 
 
-def _picture(query: Query, small: bool = False) -> Image.Image:
+def _picture(query: Query, side: int | None = None) -> Image.Image:
     assert query.image is not None
     if not isinstance(query.image, Path):
         return query.image.convert("RGB")
     try:
-        return read_image(query.image, small)
+        return read_image(query.image, side)
     except InputError as damage:
         raise InputError(f"{str(damage).rpartition(';')[0]}; give an image") from damage
 
@@ -175,7 +175,7 @@ def rows_of_queries(queries: Sequence[Query], vectors: Vectors, dim: int, embedd
         made[given] = _given_rows([queries[number] for number in given], dim, embedder())
     images = [number for number, query in enumerate(queries) if query.image is not None]
     for number in [number for number in images if isinstance(queries[number].image, Path)][:FEW]:
-        _picture(queries[number], small=True)  # what is no image is told before seconds of imports
+        _picture(queries[number], side=1)  # what is no image is told before seconds of imports
     if images:
         made[images] = _embedded([queries[number] for number in images], embedder(), how)
     return made
