@@ -17,14 +17,15 @@ from obdsd.experiments.comparison import Line
 from obdsd.experiments.statistics import Interval
 from obdsd.files import read_lines
 from study import reading, records, tables, walk
-from study.plan import REGIMES, ROWS
+from study.plan import REGIMES, ROWS, TITLES
 
 FILES = sorted(records.RESULTS.glob(f"*/{records.RUNS}"))
 
 
 def test_every_record_is_there_and_whole():
     runs = {file.parent.name: records.records(file.parent.name) for file in FILES}
-    assert runs.keys() == {*REGIMES, "beginnings", "trials", "variants"}
+    assert runs.keys() <= {*REGIMES, "beginnings", "trials", "variants"}
+    assert {*TITLES, "glyphs", "beginnings", "trials", "variants"} <= runs.keys()
     assert sum(map(len, runs.values())) >= 2988
     for regime in runs.values():
         assert list(regime) == sorted(regime)

@@ -86,4 +86,4 @@ def test_an_option_for_all_rows_may_do_nothing_in_some(tmp_path, monkeypatch):
 def test_help_says_which_options_need_rows(capsys):
     assert cli.main(["compare", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "--loss, --teacher, --targets and --system, in which presets differ, only with --rows" in said
+    assert "--loss, --teacher, --targets, --matching and --system, in which presets differ, only with --rows" in said

@@ -27,11 +27,12 @@ WRITES = {  # beside the data and a finished run
     "embed": "embed run rows.npz --out made.parquet --device cpu",
     "index": "index run rows.npz --out made.index --device cpu",
     "search": "search first.index rows.npz --out made.html --device cpu",
+    "export": "export head --out made.onnx",
     "join": "join tiny-conv:none head --out made",
     "evaluate": "evaluate run rows.npz --out made.json --per-class --device cpu",
     "reproduce": "reproduce lambda --scale small --data rows.npz --only lambda-100 --seeds 1 --out made",
 }
-READS = {"verify", "data", "presets", "parts", "info"}  # what data get writes: test_get.py
+READS = {"serve", "verify", "data", "presets", "parts", "info"}  # what data get writes: test_get.py
 CHANGES = {"calibrate"}  # one file of an index, replaced as a whole: test_calibrate.py
 OWN = ("seconds", "items_per_second", "time_ratio", "source", "sources")  # what a clock says, and where the data lie
 EVALUATION = "obdsd.evaluation.retrieval:rankings"  # where every score begins

@@ -11,7 +11,7 @@ from pytorch_metric_learning import losses as library
 
 from obdsd import objectives
 from obdsd.catalogue import LOSSES
-from obdsd.method.distillation import listwise
+from obdsd.method.matching import listwise
 from obdsd.presets import preset
 from tests.oracles import losses as literal
 from tests.oracles import slow
