@@ -251,6 +251,8 @@ def test_what_a_word_means_that_names_nothing(obdsd, refused, made, tmp_path):
     assert line.endswith(f"its path, {photos}/animals/birds")
     assert obdsd("search", out, line.rpartition(", ")[2], "-k", 1)[1].count("\n") == 4
     assert refused("search", out, "owl", "--within", "foot").endswith("its labels, the most alike first: food, animals")
+    Image.new("RGB", (90, 70), (200, 9, 9)).save(tmp_path / "new.jpg")
+    assert obdsd("search", out, tmp_path / "new.jpg", "-k", 1)[0] == 0
     (tmp_path / "note.jpg").write_text("no image")
     assert re.fullmatch(r".*note.jpg: cannot be read as an image \(.*\); give an image", refused("search", out, tmp_path / "note.jpg"))
 
