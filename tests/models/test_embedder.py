@@ -213,7 +213,7 @@ SOURCES = [
     ("gone", "model='gone' does not exist; it must be a model folder, a run folder, or BACKBONE:WEIGHTS, as gone:imagenet"),
     ("resnet50", "or BACKBONE:WEIGHTS, as resnet50:imagenet"),
     ("resnet50:", "or BACKBONE:WEIGHTS, as resnet50:imagenet"),
-    ("runs/none", "or BACKBONE:WEIGHTS, as resnet50:imagenet"),
+    ("runs/none", "train it first (obdsd train DATA --out runs/none), or take tf_efficientnet_lite0:offline"),
     ("features:none", "model='features:none' does not exist; it must be a model folder"),
     ("empty:folder", "model='empty:folder' holds no model.json; it must be a model folder"),
     ("x.npz", "model='x.npz' is a file; it must be a model folder"),

@@ -80,7 +80,7 @@ def test_models_that_cannot_be_begun_with(finished, options, pictures, features,
         "was trained as a whole network, not as a head; add --no-frozen": {
             "data": pictures, "init": str(tmp_path / "network"), "frozen": True,
         },
-        "does not exist; it must be a model folder": {"init": str(tmp_path / "nowhere")},
+        "does not exist; train it first": {"init": str(tmp_path / "nowhere")},
         f"model={first.folder}: was trained on": {"init": str(first.folder), "split_seed": 3},
     }  # fmt: skip
     for message, changes in cases.items():
