@@ -80,7 +80,8 @@ SCALES = {"soft": (0.5, 1.5)}
 def weights(row: str, point: Change) -> tuple[Change, ...]:
     """Other weights than the present one, if the row has one."""
     scales = next((scales for start, scales in SCALES.items() if row.startswith(start)), (0.1, 10.0))
-    return tuple({"weight": point["weight"] * scale} for scale in scales) if "weight" in point else ()
+    most = 0.95 if row.startswith("soft") else float("inf")  # a share
+    return tuple({"weight": min(most, point["weight"] * scale)} for scale in scales) if "weight" in point else ()
 
 
 RECIPE: dict[str, Any] = {
