@@ -197,11 +197,15 @@ BEGIN: dict[str, Change] = {
 FIRST_STUDY, LATER = (tuple(ROWS)[: list(ROWS).index("ms-tuned")], tuple(ROWS)[list(ROWS).index("ms-tuned") :])
 NETWORK_ROWS = ("ms", "obd-sd", "psd", "mean-mix", "uniform-mix", "flat")
 RECIPE_ROWS = (*NETWORK_ROWS, "anchor", *LATER)
+OWN_ROWS = {
+    **dict.fromkeys(("cub-network-paper", "cub-network-free"), NETWORK_ROWS),
+    **dict.fromkeys(("cub224-recipes", "letters-recipes"), RECIPE_ROWS),
+}
 
 
 def rows_of(regime: str) -> tuple[str, ...]:
     """The rows that a regime is about."""
-    return NETWORK_ROWS if "network" in regime else RECIPE_ROWS if "recipes" in regime else FIRST_STUDY
+    return OWN_ROWS.get(regime, FIRST_STUDY)
 
 
 WALKS = {
