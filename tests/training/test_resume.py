@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from obdsd import cli
 from obdsd.errors import InputError, Terminated
 from obdsd.loading import LOST
 from obdsd.models import Embedder
@@ -232,6 +233,27 @@ def test_a_relative_path_is_found_from_any_working_directory(finished, features,
         train(chosen.replace(out="run"), show=False)
     monkeypatch.chdir(home.rename(tmp_path / "moved"))
     assert len(open_collection(RunRecord.read(chosen.out))["train"]) == 72
+
+
+@pytest.mark.parametrize("named", ["teacher", "init"])
+def test_other_relative_paths_mean_the_same_from_any_working_directory(named, finished, options, tmp_path, monkeypatch):
+    """A model that teaches or is begun with is found again, and a run in another folder that has one of that name is another run."""
+    home, away = tmp_path / "home", tmp_path / "away"
+    for folder in (home, away):
+        folder.mkdir()
+    shutil.copytree(finished("ms").folder / "model", home / "models" / "first")
+    monkeypatch.chdir(home)
+    first = "models/first" if named == "init" else "frozen(source=models/first)"
+    chosen = options().replace(**{named: first}, keep_checkpoints=True)
+    train(chosen, show=False)
+    whole = shutil.copytree(chosen.out, tmp_path / "whole")
+    monkeypatch.chdir(away)
+    (Path(chosen.out) / "result.json").unlink()
+    assert_same_end(whole, train(chosen.replace(resume=True), show=False).folder)
+    assert cli.main(["report", chosen.out, "--out", "page.html"]) == 0
+    shutil.copytree(finished("margin").folder / "model", away / "models" / "first")
+    with pytest.raises(InputError, match=rf"{named}=.*models/first.* differs from .*{home}/models/first.* that the run in .* began with"):
+        train(chosen.replace(resume=True), show=False)
 
 
 def test_a_finished_run_keeps_what_its_report_shows_and_no_more(finished, options, tmp_path):

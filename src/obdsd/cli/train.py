@@ -59,13 +59,13 @@ def run(options: Options) -> None:
     from obdsd.cli.report import write_at_the_end
     from obdsd.presets import RECOMMENDED, recommended
     from obdsd.training.build import check_sources
-    from obdsd.training.run_folder import RunFolder, RunRecord, run_path
+    from obdsd.training.run_folder import RunFolder, RunRecord, as_begun, run_path
 
     folder = run_path(options)
     if processes() == 1:
         begun = RunFolder(folder, writes=False)
         begun.check_free(options)
-        check_sources(options.replace(data=begun.source(options.data)))
+        check_sources(as_begun(options, begun.began_with()).replace(data=begun.source(options.data)))
     from obdsd.training import train  # seconds of imports: what is wrong is told before
 
     notes = ["recommended for these data:", *(f"  {line}" for line in recommended(options))] if options.preset == RECOMMENDED else []

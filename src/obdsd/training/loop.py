@@ -30,6 +30,7 @@ from obdsd.terminal import Tell, TrainingDisplay, Watch, stages, training_displa
 from obdsd.training import build
 from obdsd.training.interpolation import go_back, told
 from obdsd.training.loggers import check_logger, flat, logger_of
+from obdsd.training.paths import from_anywhere
 from obdsd.training.profile import Profile
 from obdsd.training.ranks import Ranks, engine
 from obdsd.training.run_folder import RunFolder, RunRecord, as_begun, data_record, run_path
@@ -344,6 +345,7 @@ def _prepared(
     options, of_data = build.fitted(options, collection, ranks.size)
     parts = {f"data: {name}": f"{part['items']} items, fingerprint {part['fingerprint']}" for name, part in data.items()}
     ranks.agree({**versions(), **options.identity(), "data": None, **parts})  # paths may differ from machine to machine
+    options = from_anywhere(options)
     _take_threads(folder.threads() if ranks.size == 1 else None)
     here = {"threads": torch.get_num_threads(), "processes": ranks.size}
     opened = ranks.attempt(lambda: folder.open(options, data, here) if folder.writes else None)
