@@ -36,11 +36,12 @@ BASE = {
     "terminal": set(),
     "presets": {"catalogue", "convert", "data", "errors", "options", "parts", "spec"},
 }
-# cli → {serve → search, report → experiments → training → {objectives, search → {models, data, evaluation}} → method}; arrows pass on
+# cli → {serve → search, report → experiments → training → {objectives, search} → {models, data, evaluation} → method}; arrows pass on
 ROOMS = {"method": {"errors"}}
-for leaf in ("objectives", "models", "data", "evaluation"):
+for leaf in ("models", "data", "evaluation"):
     ROOMS[leaf] = {"method", *BASE} - {"cache", "options", "presets", "terminal"}
-ROOMS["search"] = {"models", "data", "evaluation", *ROOMS["evaluation"]}
+for room in ("objectives", "search"):
+    ROOMS[room] = {"models", "data", "evaluation", *ROOMS["evaluation"]}
 ROOMS["serve"] = {"search", "", *ROOMS["search"]}
 ROOMS["training"] = {"objectives", "models", "data", "search", "evaluation", "method", *BASE} - {"presets"}
 ROOMS["experiments"] = {"training", "presets", *ROOMS["training"]}
@@ -57,7 +58,7 @@ LIBRARIES = {
     "evaluation": {"numpy", "torch", "faiss", "scipy", "sklearn", "jaxtyping"},
     "search": {"numpy", "torch", "faiss", "scipy", "jaxtyping", "pyarrow", "PIL", "filelock", "pymilvus", "milvus_lite"},
     "serve": {"numpy", "torch", "PIL", *EXTRAS["serve"]},
-    "objectives": {"torch", "jaxtyping", "pytorch_metric_learning"},
+    "objectives": {"numpy", "torch", "scipy", "jaxtyping", "pytorch_metric_learning"},
     "models": {"torch", "jaxtyping", "timm", "safetensors", "huggingface_hub", "numpy", "onnxruntime", "onnxscript"},
     "cli": {"numpy", "torch"},
 }

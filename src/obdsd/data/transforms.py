@@ -122,16 +122,20 @@ class Augmented:
     transform: Callable[[Any], Any]
     seed: int = 0
     shown: Callable[[Any], Any] | None = None
-    """What a teacher sees of the item, if not what the student sees: it draws the same, and is a fourth entry."""
+    """What a teacher sees of the item, if not what the student sees: a fourth entry."""
+    another: bool = False
+    """Whether that is drawn anew, or the student's own crop and flip."""
 
     def __len__(self) -> int:
         return len(self.part)
 
     def __getitem__(self, draw: Draw) -> tuple[Any, ...]:
         item, label, index = self.part[draw.item]
-        seed = seed_of(self.seed, draw.epoch, draw.batch, draw.position)
-        drawn = _with_seed(seed, self.transform, item), label, index
-        return drawn if self.shown is None else (*drawn, _with_seed(seed, self.shown, item))
+        place = self.seed, draw.epoch, draw.batch, draw.position
+        drawn = _with_seed(seed_of(*place), self.transform, item), label, index
+        if self.shown is None:
+            return drawn
+        return *drawn, _with_seed(seed_of(*place, *[1] * self.another), self.shown, item)
 
 
 def _with_seed(seed: int, transform: Callable[[Any], Any], item: Any) -> Any:

@@ -30,8 +30,8 @@ class Pace:
         self.trainer = trainer = Trainer(self.options, collection_of(options))
         trainer.system.begin(self._train_first)
         trainer.place.epoch = options.epochs - 1
-        self.batch = trainer.fabric.to_device(next(trainer.batches.epoch(trainer.place.epoch)))
         beginning, _ = seconds_of(trainer.begin_epoch, trainer.device)
+        self.batch = trainer.fabric.to_device(next(trainer.batches.epoch(trainer.place.epoch)))
         self.once = beginning / len(trainer.batches)  # a step's share of what is done once an epoch
         for _ in range(WARM_UP):
             self.step()

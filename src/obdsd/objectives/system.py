@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from obdsd.data.batches import Batches
 from obdsd.errors import InputError
 from obdsd.method.distillation import SelfDistillation
 from obdsd.method.matching import Matching
@@ -17,8 +18,8 @@ from obdsd.method.targets import Targets
 from obdsd.method.teachers import NoTeacher, Teacher, TeacherBatch
 from obdsd.objectives.objective import parameter_groups_of
 
-Embed = Callable[[nn.Module], Tensor]
-"""A model → its unit rows of the whole training set, in the order of the items."""
+Embed = Callable[..., Tensor]
+"""A model → its unit rows of the training set, in the order of the items and without augmentation; `embed(model, items)`: of these."""
 
 
 class System(nn.Module):
@@ -37,11 +38,13 @@ class System(nn.Module):
         teaches: Whether anything is taught without a teacher.
         teaches_targets: Whether the targets say what that is.
         matches: Whether the matching says how the model is compared with its teacher.
+        another_view: Whether `ask` is shown another crop of each image than the model.
     """
 
     teaches = False
     teaches_targets = True
     matches = True
+    another_view = False
 
     def __init__(self, model: Any, objective: nn.Module, teacher: Teacher | None = None, distill: SelfDistillation | None = None) -> None:
         super().__init__()
@@ -60,8 +63,14 @@ class System(nn.Module):
 
     def check(self, items: int) -> None:
         """Refuse before the first step what cannot be taught; `items` is the size of the training set."""
+        if self.another_view and self.model.preprocessing is None:
+            raise InputError("compares two crops of each image, and rows of features have none; give images and frozen=False")
         if self.teacher.teaches:
             self.targets.check(items, self.objective, self.teacher)
+
+    def batches(self, usual: Batches) -> Batches:
+        """Which items are in which batch, given what the options say. What it depends on must be settled when an epoch begins."""
+        return usual
 
     def begin(self, train_first: Callable[[], nn.Module]) -> None:
         """Called once, before the first step; `train_first` trains the plain loss to its end and returns the model."""
@@ -71,6 +80,9 @@ class System(nn.Module):
         """Called where an epoch begins, and where one goes on that was interrupted (`resumed`): state is back then, the rest is not."""
         if self.asks(progress) and not resumed:
             self.targets.begin_epoch(self.teacher, embed)
+
+    def begin_step(self, step: int, indices: Int[Tensor, " b"]) -> None:
+        """Called before each step with its number in the epoch and the items of the batch."""
 
     def asks(self, progress: float) -> bool:
         """Whether a step at this point of the training needs the teacher."""

@@ -39,7 +39,8 @@ def sampler_of(options: TrainOptions, part: Part, rank: int = 0, processes: int 
 class TrainingBatches:
     """The batches of any epoch as (inputs, labels, indices), a function of seed and epoch; of several processes, this one's slice.
 
-    With `teachers`, what another teacher expects of images, its own inputs of the same crops come fourth.
+    With `teachers`, what another teacher expects of images, its own inputs of the same crops come fourth; with `another_view` those of
+    other crops.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class TrainingBatches:
         model: Embedder,
         sampler: Batches | None = None,
         teachers: Preprocessing | None = None,
+        another_view: bool = False,
     ) -> None:
         self.sampler = sampler or sampler_of(options, part)
         self.rows: Tensor | None = None
@@ -61,9 +63,10 @@ class TrainingBatches:
             self.rows = torch.from_numpy(part.matrix())
             return
         part = reduced(part, options.cache_side or 0, model.preprocessing.interpolation)
-        seen = [each for each in (model.preprocessing, teachers) if each]
-        crops = [RandomCrop(each, options.crop, options.flip) for each in seen]
-        images: Any = Augmented(part, crops[0], options.seed, *crops[1:])
+        shown = teachers or (model.preprocessing if another_view else None)
+        seen = [each for each in (model.preprocessing, shown) if each]
+        crop, *others = (RandomCrop(each, options.crop, options.flip) for each in seen)
+        images: Any = Augmented(part, crop, options.seed, others[0] if others else None, another_view)
         self.numbers = [ToNumbers(each) for each in seen]
         workers = loader_workers(options.workers, part)
         self.loader = Loader(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -103,7 +104,8 @@ class Trainer:
             how = self.whole.preprocessing.interpolation
             self.collection, self.remark = decoded(collection, Path(options.cache), options.cache_side or 0, how, progress)
         self.part = build.training_part(options, self.collection)
-        self.batches = TrainingBatches(options, self.part, self.model, sampler, teachers)
+        sampler = self.system.batches(sampler)
+        self.batches = TrainingBatches(options, self.part, self.model, sampler, teachers, self.system.another_view)
         self._stateful: dict[str, Any] = {"system": self.system, "optimizer": self.optimizer, "precision": self.fabric.strategy.precision}
         self._stateful |= self.copies
         self.scoring = Scoring(options, self.collection, self.kept, self.ranks, progress)
@@ -159,9 +161,10 @@ class Trainer:
         part = at_a_test(self.part, preprocessing)
         return self._stored(torch.stack([part[number * len(part) // PROBES][0] for number in range(PROBES)]).to(self.device))
 
-    def _embedded(self, model: nn.Module) -> Tensor:
-        """Rows of the training set by a model, without augmentation."""
-        return torch.from_numpy(self.scoring.rows_of(model, self.part)).to(self.device)
+    def _embedded(self, model: nn.Module, items: Sequence[int] | None = None) -> Tensor:
+        """Rows of the training set by a model, without augmentation: of all items, or of those that are named."""
+        part = self.part if items is None else self.part.take(np.asarray(items))
+        return torch.from_numpy(self.scoring.rows_of(model, part)).to(self.device)
 
     def step(self, inputs: Tensor, labels: Tensor, indices: Tensor, shown: Tensor | None = None) -> dict[str, Tensor]:
         """One step of the paper's algorithm: `teach`, `learn`, and what the system does after a step. Returns the loss's parts.
@@ -170,6 +173,7 @@ class Trainer:
         inputs, labels, indices, shown = self.fabric.to_device((inputs, labels, indices, inputs if shown is None else shown))
         self._seed(self.place.epoch, self.place.step, self.ranks.rank)  # each process drops out other things
         all_labels, all_indices = self.ranks.all(labels), self.ranks.all(indices)
+        self.system.begin_step(self.place.step, all_indices)
         with stage("teacher"):
             taught = self.teach(shown, indices, all_labels)
         rows, parts = self.learn(inputs, all_labels, taught)
