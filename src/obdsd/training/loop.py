@@ -30,10 +30,10 @@ from obdsd.terminal import Tell, TrainingDisplay, Watch, stages, training_displa
 from obdsd.training import build
 from obdsd.training.interpolation import go_back, told
 from obdsd.training.loggers import check_logger, flat, logger_of
-from obdsd.training.paths import from_anywhere
+from obdsd.training.paths import from_anywhere, with_paths_of
 from obdsd.training.profile import Profile
 from obdsd.training.ranks import Ranks, engine
-from obdsd.training.run_folder import RunFolder, RunRecord, as_begun, data_record, run_path
+from obdsd.training.run_folder import RunFolder, RunRecord, data_record, fitted_as_begun, run_path
 from obdsd.training.scoring import FROZEN
 from obdsd.training.trainer import Diverged, Place, Trainer
 
@@ -341,11 +341,12 @@ def _prepared(
     tell("reading the data", 0, 1)
     collection, data = ranks.attempt(open_data)
     tell("reading the data", 1, 1)
-    options = as_begun(options, ranks.once(folder.began_with))
+    begun = ranks.once(folder.began_with)
+    options = fitted_as_begun(options, begun)
     options, of_data = build.fitted(options, collection, ranks.size)
     parts = {f"data: {name}": f"{part['items']} items, fingerprint {part['fingerprint']}" for name, part in data.items()}
     ranks.agree({**versions(), **options.identity(), "data": None, **parts})  # paths may differ from machine to machine
-    options = from_anywhere(options)
+    options = from_anywhere(with_paths_of(options, begun))
     _take_threads(folder.threads() if ranks.size == 1 else None)
     here = {"threads": torch.get_num_threads(), "processes": ranks.size}
     opened = ranks.attempt(lambda: folder.open(options, data, here) if folder.writes else None)

@@ -22,9 +22,9 @@ def from_anywhere(options: TrainOptions) -> TrainOptions:
     return _changed(options, {}, lambda path, _: _absolute(path))
 
 
-def as_begun_with(options: TrainOptions, begun: TrainOptions) -> TrainOptions:
+def with_paths_of(options: TrainOptions, begun: TrainOptions | None) -> TrainOptions:
     """A relative path that the run began with means what it meant there, unless there is something of that name here."""
-    return _changed(options, _named(begun), _as_before)
+    return options if begun is None else _changed(options, _named(begun), _as_before)
 
 
 def _named(options: TrainOptions) -> dict[str, str]:

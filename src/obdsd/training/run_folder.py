@@ -25,7 +25,7 @@ from obdsd.files import append_line, check_format, read_lines, read_mapping, rep
 from obdsd.options import ARCHITECTURE, TrainOptions, hints_of
 from obdsd.processes import versions
 from obdsd.training.checkpoints import Checkpoints
-from obdsd.training.paths import as_begun_with
+from obdsd.training.paths import with_paths_of
 
 if TYPE_CHECKING:  # what takes seconds to import is not needed to tell what is wrong with a folder
     from obdsd.evaluation.scores import PerClass
@@ -139,10 +139,14 @@ class RunRecord:
 
 
 def as_begun(options: TrainOptions, begun: TrainOptions | None) -> TrainOptions:
-    """Options that a run fitted to its data, or to the model that it began with, stay as they were when it goes on."""
+    """Options that a run fitted to its data, or to the model that it began with, stay as they were when it goes on; so do its paths."""
+    return with_paths_of(fitted_as_begun(options, begun), begun)
+
+
+def fitted_as_begun(options: TrainOptions, begun: TrainOptions | None) -> TrainOptions:
+    """The same but for its paths, which may differ from machine to machine."""
     if begun is None:
         return options
-    options = as_begun_with(options, begun)
     kept = {name: value for name, value in _fitted(begun).items() if getattr(options, name) is None}
     if options.init is not None:
         kept |= {name: getattr(begun, name) for name in ARCHITECTURE}
