@@ -95,6 +95,7 @@ IMPOSSIBLE = [
     ({"patience": 1, "evaluate_every": 151}, "evaluate_every=151 leaves nothing to choose from; try 1"),
     ({"head": "none", "head_only_epochs": 1}, "head_only_epochs=1 needs a head; use head=linear"),
     ({"head": "two-layer", "head_init": "projection"}, "head_init=projection needs head=linear, not two-layer"),
+    ({"slices": 4, "head_init": "projection"}, "head_init=projection needs slices=1, not 4: later slices would be noise"),
     ({"supervision": "none", "label_noise": 0.1}, "label_noise=0.1 has no labels to spoil without supervision; leave it out"),
     ({"preset": "ms"}, 'preset=ms is not what these parts are (ms+previous-epoch); use obdsd.presets.preset("ms", data), which fills in'),
     ({"preset": "margin+bar", "loss": "margin"}, "preset=margin+bar is not what these parts are (margin+previous-epoch); use obdsd"),
@@ -175,7 +176,8 @@ IDLE = [  # what makes some options do nothing, and values of those options
     ({"init": "run"}, "init=run", {"backbone": "tiny-conv", "pretrained": "none", "pooling": "avg+max", "size": 64, "head": "none"}),
     ({"backbone": "features"}, "backbone=features", {"cache": "kept", "cache_side": 256}),
     ({"frozen": True}, "frozen=True", {"cache": "kept", "cache_side": 256}),
-    ({"init": "run"}, "init=run", {"hidden": 3, "head_init": "projection", "dim": 3}),
+    ({"init": "run"}, "init=run", {"hidden": 3, "head_init": "projection", "dim": 3, "slices": 3}),
+    ({"slices": 1}, "slices=1", {"slice_weights": (0.5, 1.0)}),
     ({"backbone": "features"}, "backbone=features", {"skip_unreadable": True}),
     ({"backbone": "tiny-conv"}, "backbone=tiny-conv", {"drop_nan": True}),
     ({"supervision": "none"}, "supervision=none", {"replacement": True, "batches": "rounds"}),
@@ -185,7 +187,7 @@ IDLE = [  # what makes some options do nothing, and values of those options
     ({"schedule": "cosine"}, "schedule=cosine", {"lr_gamma": 0.5}),
     ({"keep": "weights"}, "keep=weights", {"average_decay": 0.5}),
 ]
-ACTS_BESIDE = {"average_decay": {"keep": "average"}}
+ACTS_BESIDE = {"average_decay": {"keep": "average"}, "slice_weights": {"slices": 2}}
 ACTS_BESIDE |= {"momentum": {"optimizer": "sgd"}, "drop_nan": {"backbone": "features"}, "lr_gamma": {"schedule": "steps", "lr_steps": (2,)}}
 
 

@@ -137,6 +137,10 @@ def _if_no_head(options: Any) -> str:
     return "head=none" if options.head == "none" else ""
 
 
+def _if_no_slices(options: Any) -> str:
+    return _if_begun(options) or ("slices=1" if options.slices == 1 else "")
+
+
 def _if_nobody_teaches(options: Any) -> str:
     return "teacher=none" if not options.distils else ""
 
@@ -167,7 +171,7 @@ def _if_nothing_is_drawn(options: Any) -> str:
     return _unless("supervision", "labels")(options) or _unless("batches", "drawn")(options)
 
 
-ARCHITECTURE = ("backbone", "pooling", "head", "hidden", "dim", "size", "batchnorm")
+ARCHITECTURE = ("backbone", "pooling", "head", "hidden", "dim", "slices", "slice_weights", "size", "batchnorm")
 """Options that say what a model is made of; with `init` they follow from the model that is there."""
 
 METHOD, LENGTH, RUN, DATA = "what is learned from", "length and speed", "the run", "data and labels"
@@ -275,6 +279,13 @@ class TrainOptions:
     )
     dim: int | None = option(
         None, "Length of the embeddings; default 128, or that of the features without a head.", MODEL, at_least=1, idle=_if_begun
+    )
+    slices: int = option(
+        1, "Equal parts of an embedding, each brought to unit length by itself before the whole is; a system may train each its own way.",
+        MODEL, at_least=1, idle=_if_begun,
+    )  # fmt: skip
+    slice_weights: tuple[float, ...] = option(
+        (), "What each slice is multiplied by in the embedding, as 0.5,1,1,1; default 1 for all.", MODEL, above=0, idle=_if_no_slices
     )
     batchnorm: Literal["frozen", "train"] | None = option(
         None, "Whether BatchNorm keeps its statistics; default frozen with pretrained weights, else train.", MODEL, idle=_if_fixed
@@ -425,6 +436,7 @@ class TrainOptions:
         _require(not (self.head == "none" and self.head_only_epochs), self, "head_only_epochs", "needs a head; use head=linear")
         projects = self.head_init == "projection" and self.init is None
         _require(not projects or self.head == "linear", self, "head_init", f"needs head=linear, not {self.head}")
+        _require(not projects or self.slices == 1, self, "head_init", f"needs slices=1, not {self.slices}: later slices would be noise")
         _require(not (self.frozen and self.backbone == "features"), self, "frozen", "is for images, embeddings are features; leave it out")
         views = self.supervision == "none" and self.loss.name != "none"
         fixed = views and self.frozen

@@ -83,6 +83,45 @@ def test_a_two_layer_head_by_hand():
     assert model.preprocessing is None
 
 
+WEIGHTS = {"all alike": (), "one is half": (0.5, 1, 1, 1)}
+
+
+@pytest.mark.parametrize("weights", WEIGHTS.values(), ids=WEIGHTS.keys())
+@pytest.mark.parametrize("head", ["linear", "two-layer"])
+def test_slices_are_brought_to_unit_length_one_by_one(head, weights):
+    model = Embedder("features", features=6, dim=8, head=head, slices=4, slice_weights=weights).eval()
+    x = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
+    rows, raw = model(x).detach(), model.head(x).detach()
+    for i in range(5):
+        parts = [raw[i, 2 * k : 2 * k + 2] for k in range(4)]
+        parts = [weight * part / (part[0] ** 2 + part[1] ** 2) ** 0.5 for part, weight in zip(parts, weights or [1] * 4, strict=True)]
+        whole = torch.cat(parts)
+        torch.testing.assert_close(rows[i], whole / sum(float(each) ** 2 for each in whole) ** 0.5)
+    torch.testing.assert_close(model.slices_of(rows), nn.functional.normalize(raw.view(5, 4, 2), dim=2))
+
+
+def test_a_loss_on_each_slice_has_the_same_gradient_through_the_whole_rows():
+    """What a system reads of the rows that it is given is what the head's own slices would have told it."""
+    model = Embedder("features", features=6, dim=8, slices=4, slice_weights=(0.5, 1, 2, 1)).double()
+    x = torch.randn(5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    towards = torch.randn(5, 4, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    gradients = []
+    for slices in (model.slices_of(model(x)), nn.functional.normalize(model.head(x).view(5, 4, 2), dim=2)):
+        gradients.append(torch.autograd.grad((slices * towards).sum(), [*model.parameters()]))
+    for ours, direct in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, direct, rtol=1e-9, atol=1e-12)
+
+
+def test_slices_stay_with_the_head_and_tell_models_apart():
+    made = {"dim": 8, "slices": 4, "slice_weights": (0.5, 1, 1, 1)}
+    model = Embedder("tiny-conv", **made, unit_features=True).eval()
+    x, alone = images(3, 32), model.head_alone().eval()
+    assert torch.equal(alone(model.headless()(x)), model(x))
+    assert torch.equal(model.headless().joined(alone)(x), model(x))
+    others = {**made, "slices": 2, "slice_weights": ()}, {**made, "slice_weights": ()}, {"dim": 8}
+    assert len({Embedder("tiny-conv", **each, unit_features=True).digest() for each in (made, *others)}) == 4
+
+
 def test_a_headless_copy_gives_the_pooled_features_and_can_be_saved(tmp_path):
     model, x = embedder(head="two-layer", hidden=5, dim=3).eval(), images()
     bare = model.headless()
@@ -166,6 +205,12 @@ WRONG = [
     ({"size": 4097}, "size=4097 must be a whole number in 1..4096"),
     ({"hidden": 7}, "hidden=7 does not go with head=linear; use head=two-layer or leave it out"),
     ({"head": "none"}, "dim=8 does not go with head=none"),
+    ({"head": "none", "dim": None, "slices": 2}, "slices=2 must divide dim=None; use slices=1 or a head"),
+    ({"slices": 3}, "slices=3 must divide dim=8; use slices=1 or a head whose length can be divided"),
+    ({"slices": 0}, "slices=0 must be a whole number in 1..65536"),
+    ({"slices": 2, "slice_weights": (1, 2, 3)}, r"slice_weights=.1, 2, 3. must be one a slice, of slices=2; or leave it out: all are 1"),
+    ({"slice_weights": (1,)}, r"slice_weights=.1,. must be one a slice, of slices=1"),
+    ({"slices": 2, "slice_weights": (1, 0)}, r"slice_weights=.1, 0. must be positive numbers; give one a slice"),
     ({"backbone": "features"}, "features=None goes with backbone=features"),
     ({"features": 4}, "features=4 goes with backbone=features"),
     ({"backbone": "features", "features": 4, "pooling": "avg+max"}, "pooling=avg.max needs a map"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ class Embedder(nn.Module):
         pooling: `avg` over places, `avg+max` (the paper's "+D"), or `token`, a transformer's class token.
         head: `linear`, `two-layer` (ReLU between), or `none`: the pooled features themselves.
         hidden: Width of a two-layer head between its layers; default that of the features.
+        slices: Equal parts of a row, each brought to unit length by itself before the row is.
+        slice_weights: What each slice is multiplied by in the row; default 1 for all.
         batchnorm: `frozen` keeps the statistics, whatever `train()` says, while scales and shifts train; or `train`.
             Default: frozen with weights, train without.
         pretrained: Weights to begin with: `imagenet` (downloaded), `offline` (pip packages, for tf_efficientnet_lite0, 1, 2), `none`, a
@@ -64,6 +67,8 @@ class Embedder(nn.Module):
         pooling: Pooling = "avg",
         head: Head = "linear",
         hidden: int | None = None,
+        slices: int = 1,
+        slice_weights: Sequence[float] = (),
         batchnorm: BatchNorm | None = None,
         pretrained: str | Path | None = None,
         features: int | None = None,
@@ -81,6 +86,8 @@ class Embedder(nn.Module):
             pooling=pooling,
             head=head,
             hidden=hidden,
+            slices=slices,
+            slice_weights=tuple(slice_weights),
             dim=128 if dim is None and head != "none" else dim,
             batchnorm=batchnorm or ("train" if pretrained == "none" else "frozen"),
             unit_features=unit_features,
@@ -131,7 +138,17 @@ class Embedder(nn.Module):
 
     def embed(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b d"]:
         """Unit rows of pooled features; normalised in float32 whatever the model's precision."""
-        return _unit(self.head(_unit(features) if self.architecture.unit_features else features))
+        rows = self.head(_unit(features) if self.architecture.unit_features else features)
+        return _unit(rows if self.architecture.slices == 1 else self._weighted(self.slices_of(rows)))
+
+    def slices_of(self, rows: Float[Tensor, "b d"]) -> Float[Tensor, "b k s"]:
+        """The slices of rows, each of unit length: of the model's own unit rows, too, with the same gradient, for a loss on each."""
+        k = self.architecture.slices
+        return _unit(rows.reshape(-1, k, self.dim // k))
+
+    def _weighted(self, slices: Float[Tensor, "b k s"]) -> Float[Tensor, "b d"]:
+        weights = self.architecture.slice_weights
+        return (slices * slices.new_tensor(weights)[:, None] if weights else slices).flatten(1)
 
     def forward(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b d"]:
         return self.embed(self.pool(self.feature_map(x)))
@@ -150,20 +167,21 @@ class Embedder(nn.Module):
 
     def digest(self) -> str:
         """Tells a model from others by all that decides its rows."""
-        about = f"{self.architecture} {self.preprocessing} {state_digest(self.state_dict())}"
+        own = self.architecture
+        sliced = f" {own.slices} {own.slice_weights}" if own.slices > 1 else ""
+        about = f"{own}{sliced} {self.preprocessing} {state_digest(self.state_dict())}"
         return hashlib.blake2b(about.encode(), digest_size=16).hexdigest()
 
     def headless(self) -> Embedder:
         """A copy that gives the pooled features themselves, as unit rows."""
         bare = copy.deepcopy(self)
-        bare.architecture = replace(self.architecture, head="none", hidden=None, dim=None, unit_features=False)
+        bare.architecture = replace(self.architecture, **_NO_HEAD, unit_features=False)
         bare.head, bare.dim = nn.Identity(), self.feature_dim
         return bare
 
     def head_alone(self) -> Embedder:
         """The head itself, not a copy, as an embedder of the unit features that the backbone gives it. What it learns, this one knows."""
-        own = self.architecture
-        alone = Embedder(FEATURES, features=self.feature_dim, dim=own.dim, head=own.head, hidden=own.hidden)
+        alone = Embedder(FEATURES, features=self.feature_dim, **_head_of(self.architecture))
         alone.head = self.head
         return alone
 
@@ -178,7 +196,7 @@ class Embedder(nn.Module):
             lengths = f"gives {self.feature_dim} features, the head takes {rows.features}"
             refuse("backbone", self.architecture.backbone, lengths, "use the backbone that the head's embeddings were made by")
         whole = copy.deepcopy(self)
-        whole.architecture = replace(self.architecture, head=rows.head, hidden=rows.hidden, dim=rows.dim, unit_features=True)
+        whole.architecture = replace(self.architecture, **_head_of(rows), unit_features=True)
         whole.head, whole.dim, whole.trained_on = copy.deepcopy(head.head), head.dim, head.trained_on
         return whole
 
@@ -223,9 +241,17 @@ class Embedder(nn.Module):
         require(x.is_floating_point(), "x.dtype", x.dtype, "must be floating point", "apply the embedder's preprocessing first")
 
 
-def _unit(rows: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
+_NO_HEAD: dict[str, Any] = {"head": "none", "hidden": None, "dim": None, "slices": 1, "slice_weights": ()}
+
+
+def _head_of(architecture: Architecture) -> dict[str, Any]:
+    """All that says what the head is made of."""
+    return {name: getattr(architecture, name) for name in _NO_HEAD}
+
+
+def _unit(rows: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
     with without_autocast(rows):
-        return nn.functional.normalize(in_full(rows), dim=1)
+        return nn.functional.normalize(in_full(rows), dim=-1)
 
 
 def _make_head(kind: Head, features: int, hidden: int, dim: int) -> nn.Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -22,8 +22,9 @@ from obdsd.models.weights import read_tensors
 from obdsd.preprocessing import LARGEST_IMAGE, Preprocessing, check_choice, check_length
 from obdsd.provenance import TrainedOn, read_made_by
 
-FORMAT = 4
-EARLIER: dict[int, dict[str, Any]] = {3: {"made_by": None}}
+FORMAT = 5
+EARLIER: dict[int, dict[str, Any]] = {4: {"slices": 1, "slice_weights": []}}
+EARLIER[3] = {**EARLIER[4], "made_by": None}
 EARLIER[2] = {**EARLIER[3], "unit_features": False}
 EARLIER[1] = {**EARLIER[2], "trained_on": None}
 """Formats that are still read, with what they did not say."""
@@ -45,25 +46,39 @@ class Architecture:
     dim: int | None
     batchnorm: BatchNorm
     unit_features: bool
+    slices: int = field(repr=False)  # a model without slices keeps the digest that it had before there were any
+    slice_weights: Sequence[float] = field(repr=False)  # () is 1 for all
 
     def __post_init__(self) -> None:
         require(isinstance(self.backbone, str), "backbone", reprlib.repr(self.backbone), "must be a string", "give its name")
         check_choice("pooling", self.pooling, get_args(Pooling))
         check_choice("head", self.head, get_args(Head))
         check_choice("batchnorm", self.batchnorm, get_args(BatchNorm))
-        for field, most in (("features", LONGEST_ROW), ("size", LARGEST_IMAGE), ("hidden", LONGEST_ROW), ("dim", LONGEST_ROW)):
-            if getattr(self, field) is not None:
-                check_length(field, getattr(self, field), most)
+        for name, most in (("features", LONGEST_ROW), ("size", LARGEST_IMAGE), ("hidden", LONGEST_ROW), ("dim", LONGEST_ROW)):
+            if getattr(self, name) is not None:
+                check_length(name, getattr(self, name), most)
         is_bool = isinstance(self.unit_features, bool)
         require(is_bool, "unit_features", reprlib.repr(self.unit_features), "must be true or false", "save the model again")
         no_head = self.head == "none"
         require(no_head == (self.dim is None), "dim", self.dim, f"does not go with head={self.head}", "give a dim with a head, else None")
         fits = self.hidden is None or self.head == "two-layer"
         require(fits, "hidden", self.hidden, f"does not go with head={self.head}", "use head=two-layer or leave it out")
+        self._check_slices()
         rows = self.backbone == FEATURES
         require(rows == (self.features is not None), "features", self.features, f"goes with backbone={FEATURES}", "give both or neither")
         require(not rows or self.pooling == "avg", "pooling", self.pooling, "needs a map, features are rows", "leave pooling out")
         require(not rows or self.size is None, "size", self.size, "is of images, features are rows", "leave size out")
+
+    def _check_slices(self) -> None:
+        check_length("slices", self.slices, LONGEST_ROW)
+        remedy = "use slices=1 or a head whose length can be divided"
+        require(self.slices == 1 or (self.dim or 1) % self.slices == 0, "slices", self.slices, f"must divide dim={self.dim}", remedy)
+        weights = self.slice_weights
+        numbers = isinstance(weights, (list, tuple)) and all(type(each) in (int, float) and 1e-6 <= each <= 1e6 for each in weights)
+        require(numbers, "slice_weights", reprlib.repr(weights), "must be positive numbers", "give one a slice, as 0.5,1,1,1")
+        object.__setattr__(self, "slice_weights", tuple(map(float, weights)))
+        fits = not weights or 1 < self.slices == len(weights)
+        require(fits, "slice_weights", reprlib.repr(weights), f"must be one a slice, of slices={self.slices}", "or leave it out: all are 1")
 
 
 @dataclass(frozen=True, kw_only=True)
