@@ -95,7 +95,6 @@ IMPOSSIBLE = [
     ({"patience": 1, "evaluate_every": 151}, "evaluate_every=151 leaves nothing to choose from; try 1"),
     ({"head": "none", "head_only_epochs": 1}, "head_only_epochs=1 needs a head; use head=linear"),
     ({"head": "two-layer", "head_init": "projection"}, "head_init=projection needs head=linear, not two-layer"),
-    ({"slices": 4, "head_init": "projection"}, "head_init=projection needs slices=1, not 4: later slices would be noise"),
     ({"supervision": "none", "label_noise": 0.1}, "label_noise=0.1 has no labels to spoil without supervision; leave it out"),
     ({"preset": "ms"}, 'preset=ms is not what these parts are (ms+previous-epoch); use obdsd.presets.preset("ms", data), which fills in'),
     ({"preset": "margin+bar", "loss": "margin"}, "preset=margin+bar is not what these parts are (margin+previous-epoch); use obdsd"),

@@ -436,7 +436,6 @@ class TrainOptions:
         _require(not (self.head == "none" and self.head_only_epochs), self, "head_only_epochs", "needs a head; use head=linear")
         projects = self.head_init == "projection" and self.init is None
         _require(not projects or self.head == "linear", self, "head_init", f"needs head=linear, not {self.head}")
-        _require(not projects or self.slices == 1, self, "head_init", f"needs slices=1, not {self.slices}: later slices would be noise")
         _require(not (self.frozen and self.backbone == "features"), self, "frozen", "is for images, embeddings are features; leave it out")
         views = self.supervision == "none" and self.loss.name != "none"
         fixed = views and self.frozen

@@ -191,7 +191,7 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
         name = _taught(name, given)
         of_method = _method_settings(name, kind, constants)
     settings = {**of_data, **of_method, "data": given["data"], "preset": name}
-    if given.get("head", "linear") != "linear" or given.get("slices", 1) != 1:
+    if given.get("head", "linear") != "linear":
         settings.pop("head_init", None)  # no other head can begin as a projection
     if "backbone" in given and given["backbone"] != settings.get("backbone"):
         settings.pop("pretrained", None)  # weights of another one

@@ -36,6 +36,16 @@ def test_the_head_begins_with_the_largest_singular_vectors(options, features, tm
         np.testing.assert_allclose(P.T @ P, directions.T @ directions, atol=1e-4)
 
 
+def test_slices_begin_as_the_projection_with_a_like_share_each(options):
+    """Turned: the same products, and no slice that the training set's rows hardly reach."""
+    plain, sliced = (head_of(train(options("ms", **STANDING, slices=n, out=f"{options().out}-{n}"), show=False).folder) for n in (1, 3))
+    torch.testing.assert_close(sliced.T @ sliced, plain.T @ plain, atol=1e-4, rtol=0)
+    rows = torch.from_numpy(open_data(options().data)["train"].matrix())
+    share = (rows @ sliced.T).unflatten(1, (3, 2)).square().sum(dim=(0, 2))
+    assert share.min() > 0.3 * share.mean()
+    assert (rows @ plain.T).unflatten(1, (3, 2)).square().sum(dim=(0, 2)).min() < 0.9 * share.min()
+
+
 @pytest.mark.parametrize("teacher", ["previous-epoch", "ema"])
 def test_a_teacher_that_follows_the_model_begins_there_too(options, teacher):
     run = train(options("ms+psd-constant", **STANDING, teacher=teacher, keep_checkpoints=True), show=False)

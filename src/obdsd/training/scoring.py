@@ -123,12 +123,18 @@ class Scoring:
         return scores
 
     def projection(self) -> NDArray[np.float32]:
-        """P (dim × features) whose cosines are nearest to those of the training set's features: its main directions, not centred."""
+        """P (dim × features) whose cosines are nearest to those of the training set's features: its main directions, not centred.
+
+        With slices it is turned at random, which keeps the cosines: else the first slice would know all, and the last nothing."""
         rows, dim = self._features(self.collection["train"]), self.model.dim
         if dim > rows.shape[1]:
             raise InputError(f"dim={dim} is more than the {rows.shape[1]} features that head_init=projection keeps; ask for fewer")
         with self._stage("projection of the training set"):
-            return self.ranks.once(lambda: np.ascontiguousarray(_main_directions(rows, dim).T))
+            projection = self.ranks.once(lambda: np.ascontiguousarray(_main_directions(rows, dim).T))
+        if self.options.slices == 1:
+            return projection
+        turn, _ = np.linalg.qr(np.random.default_rng((self.options.seed, dim)).standard_normal((dim, dim)))
+        return (turn @ projection).astype(np.float32)
 
     def _points(self, part: str, rows_of: Callable[[Part], NDArray[np.float32]] | None = None) -> list[Points]:
         """What is searched and, if that is another part, what searches it: as the model embeds them, or with other rows."""
