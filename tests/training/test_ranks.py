@@ -61,6 +61,7 @@ STEPS = [
     ("mean-field+psd", {}),
     ("epshn+psd", {"per_class": 4, "batches": "rounds"}),
     ("proxy-gml+psd", {"loss": "proxy-gml(kept=0.2)"}),
+    ("ms+psd", {"system": "divide-and-conquer", "slices": 2, "head": "linear", "micro_batch": 3}),
 ]
 
 

@@ -87,7 +87,17 @@ def _proxy_gml(benchmark: str) -> dict[str, Any]:
     return how | {"epochs": 50, "schedule": "steps", "lr_steps": (20, 40), "lr_gamma": 0.1}
 
 
-OTHERS: dict[str, tuple[str, Callable[[str], dict[str, Any]]]] = {"epshn": ("epshn", _epshn), "proxygml": ("proxy-gml", _proxy_gml)}
+def _divide_and_conquer(benchmark: str) -> dict[str, Any]:
+    """The settings of its README, which are for SOP."""
+    how: dict[str, Any] = {"backbone": RESNET50, "dim": 128, "batch_size": 80, "per_class": 4, "lr": 1e-5, "weight_decay": 1e-4}
+    return how | {"epochs": 200, "system": "divide-and-conquer(clustered=features, whole_from=0.4)"}
+
+
+OTHERS: dict[str, tuple[str, Callable[[str], dict[str, Any]]]] = {
+    "epshn": ("epshn", _epshn),
+    "proxygml": ("proxy-gml", _proxy_gml),
+    "div-and-conq": ("div-conq", _divide_and_conquer),
+}
 """Systems of other papers: the row's name, its preset, and its paper's settings on a benchmark."""
 
 
