@@ -33,6 +33,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "epshn": {"loss": "epshn"},
     "proxy-gml": {"loss": "proxy-gml"},
     "div-conq": {"loss": "margin(sampling=nearest, trained=false)", "system": "divide-and-conquer", "slices": 8},
+    "rankmi": {"loss": "rankmi"},
 }
 PREVIOUS = {"teacher": "previous-epoch"}
 BORN_AGAIN = {"teacher": "born-again", "ramp": "constant", "weight": 100.0}
@@ -99,6 +100,7 @@ SENTENCES = {
     "epshn": "Each item's easiest positive against its hardest negative; wants several items a class.",
     "proxy-gml": "ProxyGML: several proxies a class, of which an item meets its own and the hardest others.",
     "div-conq": "Divide and conquer: each slice of the embedding learns from one cluster of the training set.",
+    "rankmi": "RankMI-style, from memory of the paper: a network learns to tell matching pairs by their distance.",
     "psd": "The model of the epoch before teaches its cosines (progressive self-distillation).",
     "psd-balanced": "PSD whose targets draw to every item alike; not the paper's.",
     "psd-constant": "PSD with the full weight from the first epoch on, the paper's ablation.",

@@ -40,7 +40,8 @@ def on_loss(name, loss, *methods):
 EXPECTED = {
     "strong-baselines": on_loss("margin", "margin", "obd-sd") | on_loss("r-margin", "r-margin", "obd-sd") | on_loss("ms", MS, "obd-sd"),
     "sota": {name + d: (MS, *HOW["obd-sd"]) for name in ("r50-128", "ibn-512", "r50-512") for d in ("", "+d")}
-    | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""]), "div-and-conq": (NEAREST, DIVIDED, None)},
+    | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""]), "rankmi": ("rankmi", *HOW[""])}
+    | {"div-and-conq": (NEAREST, DIVIDED, None)},
     "elements": on_ms("psd-constant", "psd", "obd-sd", "obd-sd-softmax", "mean-mix", "uniform-mix", "flat", "ema", "memory"),
     "sampling": on_loss("margin-distance", "margin", "obd-sd")
     | on_loss("margin-random", "margin(sampling=random)", "obd-sd")
@@ -77,6 +78,7 @@ BUILT = {
     "proxy-gml": "ProxyGML",
     NEAREST: "MarginLoss with nearest",
     DIVIDED: "DivideAndConquer",
+    "rankmi": "RankMI with distance",
     "none": "NoTeacher",
     EPOCH: "PreviousEpochTeacher",
     BORN: "BornAgainTeacher",

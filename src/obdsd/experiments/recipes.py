@@ -93,10 +93,16 @@ def _divide_and_conquer(benchmark: str) -> dict[str, Any]:
     return how | {"epochs": 200, "system": "divide-and-conquer(clustered=features, whole_from=0.4)"}
 
 
+def _rankmi(benchmark: str) -> dict[str, Any]:
+    """Its own settings are not known to us: those of the data, as all losses of the paper have them."""
+    return {"backbone": RESNET50, "dim": 128}
+
+
 OTHERS: dict[str, tuple[str, Callable[[str], dict[str, Any]]]] = {
     "epshn": ("epshn", _epshn),
     "proxygml": ("proxy-gml", _proxy_gml),
     "div-and-conq": ("div-conq", _divide_and_conquer),
+    "rankmi": ("rankmi", _rankmi),
 }
 """Systems of other papers: the row's name, its preset, and its paper's settings on a benchmark."""
 
