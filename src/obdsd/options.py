@@ -137,6 +137,10 @@ def _if_no_head(options: Any) -> str:
     return "head=none" if options.head == "none" else ""
 
 
+def _if_no_branches(options: Any) -> str:
+    return _if_begun(options) or ("" if options.head == "relational" else f"head={options.head}")
+
+
 def _if_no_slices(options: Any) -> str:
     return _if_begun(options) or ("slices=1" if options.slices == 1 else "")
 
@@ -171,7 +175,7 @@ def _if_nothing_is_drawn(options: Any) -> str:
     return _unless("supervision", "labels")(options) or _unless("batches", "drawn")(options)
 
 
-ARCHITECTURE = ("backbone", "pooling", "head", "hidden", "dim", "slices", "slice_weights", "size", "batchnorm")
+ARCHITECTURE = ("backbone", "pooling", "head", "hidden", "branches", "dim", "slices", "slice_weights", "size", "batchnorm")
 """Options that say what a model is made of; with `init` they follow from the model that is there."""
 
 METHOD, LENGTH, RUN, DATA = "what is learned from", "length and speed", "the run", "data and labels"
@@ -270,13 +274,20 @@ class TrainOptions:
     )  # fmt: skip
     init: str | None = option(None, "A run or a model folder to begin with: its backbone and its head are trained on.", MODEL)
     pooling: Literal["avg", "avg+max", "token"] = option("avg", "How local features become one row.", MODEL, idle=_if_given)
-    head: Literal["linear", "two-layer", "none"] = option("linear", "The layers on the pooled features.", MODEL, idle=_if_begun)
+    head: Literal["linear", "two-layer", "relational", "none"] = option(
+        "linear", "The layers on the pooled features; relational is for system=drml.", MODEL, idle=_if_begun
+    )
     hidden: int | None = option(
         None, "Width of a two-layer head between its layers; default that of the features.", MODEL, at_least=1, idle=_if_begun
     )
+    branches: int | None = option(
+        None, "Equal parts of the features, each with its part of an embedding, in a relational head; default 4.",
+        MODEL, at_least=1, idle=_if_no_branches,
+    )  # fmt: skip
     head_init: Literal["random", "projection"] = option(
-        "random", "Whether a linear head begins at random or as the projection that keeps most of the features.", MODEL, idle=_if_begun
-    )
+        "random", "Whether a linear or relational head begins at random or as the projection that keeps most of the features.",
+        MODEL, idle=_if_begun,
+    )  # fmt: skip
     dim: int | None = option(
         None, "Length of the embeddings; default 128, or that of the features without a head.", MODEL, at_least=1, idle=_if_begun
     )
@@ -435,7 +446,8 @@ class TrainOptions:
         _require(not chooses or 1 <= self.evaluate_every <= self.epochs, self, "evaluate_every", "leaves nothing to choose from; try 1")
         _require(not (self.head == "none" and self.head_only_epochs), self, "head_only_epochs", "needs a head; use head=linear")
         projects = self.head_init == "projection" and self.init is None
-        _require(not projects or self.head == "linear", self, "head_init", f"needs head=linear, not {self.head}")
+        begins = self.head in ("linear", "relational")
+        _require(not projects or begins, self, "head_init", f"needs head=linear or relational, not {self.head}")
         _require(not (self.frozen and self.backbone == "features"), self, "frozen", "is for images, embeddings are features; leave it out")
         views = self.supervision == "none" and self.loss.name != "none"
         fixed = views and self.frozen

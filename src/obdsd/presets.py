@@ -33,6 +33,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "epshn": {"loss": "epshn"},
     "proxy-gml": {"loss": "proxy-gml"},
     "div-conq": {"loss": "margin(sampling=nearest, trained=false)", "system": "divide-and-conquer", "slices": 8},
+    "drml": {"loss": "proxy-anchor(alpha=64.0, margin=0.2)", "system": "drml", "head": "relational"},
     "rankmi": {"loss": "rankmi"},
 }
 PREVIOUS = {"teacher": "previous-epoch"}
@@ -100,6 +101,7 @@ SENTENCES = {
     "epshn": "Each item's easiest positive against its hardest negative; wants several items a class.",
     "proxy-gml": "ProxyGML: several proxies a class, of which an item meets its own and the hardest others.",
     "div-conq": "Divide and conquer: each slice of the embedding learns from one cluster of the training set.",
+    "drml": "DRML: parts of the features learn from the items that they describe best, and of their relations; with Proxy-Anchor.",
     "rankmi": "RankMI-style, from memory of the paper: a network learns to tell matching pairs by their distance.",
     "psd": "The model of the epoch before teaches its cosines (progressive self-distillation).",
     "psd-balanced": "PSD whose targets draw to every item alike; not the paper's.",
@@ -195,7 +197,7 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
         name = _taught(name, given)
         of_method = _method_settings(name, kind, constants)
     settings = {**of_data, **of_method, "data": given["data"], "preset": name}
-    if given.get("head", "linear") != "linear":
+    if given.get("head", "linear") not in ("linear", "relational"):
         settings.pop("head_init", None)  # no other head can begin as a projection
     if "backbone" in given and given["backbone"] != settings.get("backbone"):
         settings.pop("pretrained", None)  # weights of another one

@@ -25,6 +25,7 @@ MADE = {
     "tiny, no head": {"backbone": "tiny-conv", "head": "none"},
     "features": {"backbone": "features", "features": 6, "dim": 3},
     "slices": {"backbone": "features", "features": 6, "dim": 4, "slices": 2, "slice_weights": [0.5, 1]},
+    "relations": {"backbone": "features", "features": 8, "dim": 6, "head": "relational", "branches": 2},
     "features, no head": {"backbone": "features", "features": 6, "head": "none"},
 }
 
@@ -91,12 +92,13 @@ def saved(tmp_path_factory):
 
 GONE = object()
 BAD = {
-    "format": (6, r"model.json: is a model of another version of obdsd \(format 6, not 5\); update obdsd"),
+    "format": (7, r"model.json: is a model of another version of obdsd \(format 7, not 6\); update obdsd"),
     "made_by": ({"size": 0.5}, r"made_by=\{'size': 0.5\} must hold texts and whole numbers; save the model again"),
     "batchnorm": (["frozen"], r"batchnorm=\['frozen'\] is no choice"),
     "dim": ("4", "dim='4' must be a whole number"),
     "size": (True, "size=True must be a whole number"),
     "slices": (3, "slices=3 must divide dim=4; use slices=1 or a head whose length can be divided"),
+    "branches": (2, "branches=2 does not go with head=linear; give both branches and head=relational, or neither"),
     "slice_weights": (["1"], r"slice_weights=\['1'\] must be positive numbers; give one a slice, as 0.5,1,1,1"),
     "preprocessing": (None, "preprocessing=None must be given for images only"),
     "preprocessing.size": (0, "preprocessing.size=0 must be a whole number"),
@@ -138,7 +140,9 @@ def load_with(folder, tmp_path, text: str | bytes) -> Embedder:
 def test_what_a_model_was_trained_on_stays_with_it_older_folders_say_nothing(saved, tmp_path):
     folder, record = saved
     assert Embedder.load(folder).trained_on == Embedder.load(folder).headless().trained_on == TRAINED_ON
-    fourth = changed(changed(changed(record, "slices", GONE), "slice_weights", GONE), "format", 4)
+    fifth = changed(changed(record, "branches", GONE), "format", 5)
+    assert load_with(folder, tmp_path / "5", json.dumps(fifth)).digest() == Embedder.load(folder).digest()
+    fourth = changed(changed(changed(fifth, "slices", GONE), "slice_weights", GONE), "format", 4)
     assert load_with(folder, tmp_path / "4", json.dumps(fourth)).digest() == Embedder.load(folder).digest()
     second = changed(changed(changed(fourth, "unit_features", GONE), "made_by", GONE), "format", 2)
     assert load_with(folder, tmp_path / "2", json.dumps(second)).trained_on == TRAINED_ON

@@ -93,6 +93,13 @@ def _divide_and_conquer(benchmark: str) -> dict[str, Any]:
     return how | {"epochs": 200, "system": "divide-and-conquer(clustered=features, whole_from=0.4)"}
 
 
+def _drml(benchmark: str) -> dict[str, Any]:
+    """The settings of its published configuration; how many epochs is not in what we know of it."""
+    how: dict[str, Any] = {"backbone": "bn-inception", "dim": 512, "batch_size": 180, "head_only_epochs": 1, "optimizer": "adamw"}
+    how |= {"lr": 5e-5, "head_lr": 1e-3, "weight_decay": 1e-4, "clip": 10.0}
+    return how | {"epochs": 50, "schedule": "steps", "lr_steps": (10, 20, 30, 40), "lr_gamma": 0.5}
+
+
 def _rankmi(benchmark: str) -> dict[str, Any]:
     """Its own settings are not known to us: those of the data, as all losses of the paper have them."""
     return {"backbone": RESNET50, "dim": 128}
@@ -102,6 +109,7 @@ OTHERS: dict[str, tuple[str, Callable[[str], dict[str, Any]]]] = {
     "epshn": ("epshn", _epshn),
     "proxygml": ("proxy-gml", _proxy_gml),
     "div-and-conq": ("div-conq", _divide_and_conquer),
+    "pa+drml": ("drml", _drml),
     "rankmi": ("rankmi", _rankmi),
 }
 """Systems of other papers: the row's name, its preset, and its paper's settings on a benchmark."""

@@ -21,6 +21,7 @@ from obdsd.method.precision import in_full, without_autocast
 from obdsd.models import backbones, folder
 from obdsd.models.folder import Architecture, BatchNorm, Description, Head
 from obdsd.models.places import FEATURES, TINY_CONV, find, located
+from obdsd.models.relational import RelationalHead
 from obdsd.models.weights import check_shapes, fit, fit_file, fit_offline, state_digest
 from obdsd.preprocessing import Preprocessing
 from obdsd.provenance import TrainedOn
@@ -33,8 +34,10 @@ class Embedder(nn.Module):
         backbone: A name of timm, `bn-inception`, `tiny-conv` for 32×32 images, or `features` for rows that are given.
         dim: Length of the rows; default 128, with head `none` that of the features.
         pooling: `avg` over places, `avg+max` (the paper's "+D"), or `token`, a transformer's class token.
-        head: `linear`, `two-layer` (ReLU between), or `none`: the pooled features themselves.
+        head: `linear`, `two-layer` (ReLU between), `relational` (DRML's: parts of the features, and relations between them), or `none`:
+            the pooled features themselves.
         hidden: Width of a two-layer head between its layers; default that of the features.
+        branches: Equal parts of the features, each with its part of a row, in a relational head; default 4.
         slices: Equal parts of a row, each brought to unit length by itself before the row is.
         slice_weights: What each slice is multiplied by in the row; default 1 for all.
         batchnorm: `frozen` keeps the statistics, whatever `train()` says, while scales and shifts train; or `train`.
@@ -67,6 +70,7 @@ class Embedder(nn.Module):
         pooling: Pooling = "avg",
         head: Head = "linear",
         hidden: int | None = None,
+        branches: int | None = None,
         slices: int = 1,
         slice_weights: Sequence[float] = (),
         batchnorm: BatchNorm | None = None,
@@ -86,6 +90,7 @@ class Embedder(nn.Module):
             pooling=pooling,
             head=head,
             hidden=hidden,
+            branches=branches or 4 if head == "relational" else branches,
             slices=slices,
             slice_weights=tuple(slice_weights),
             dim=128 if dim is None and head != "none" else dim,
@@ -100,7 +105,7 @@ class Embedder(nn.Module):
             self.backbone = backbones.create(backbone, size, pretrained=pretrained == "imagenet")
             self.feature_dim = features or backbones.feature_width(self.backbone)
             self.dim = self.architecture.dim or self.feature_dim
-            self.head = _make_head(head, self.feature_dim, hidden or self.feature_dim, self.dim)
+            self.head = _make_head(self.architecture, self.feature_dim, self.dim)
         if pooling == "token" and not backbones.has_class_token(self.backbone):
             refuse("pooling", pooling, f"needs a class token, {backbone} has none", "use avg or avg+max")
         if pretrained == "offline":
@@ -138,8 +143,12 @@ class Embedder(nn.Module):
 
     def embed(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b d"]:
         """Unit rows of pooled features; normalised in float32 whatever the model's precision."""
-        rows = self.head(_unit(features) if self.architecture.unit_features else features)
+        rows = self.head(self.given(features))
         return _unit(rows if self.architecture.slices == 1 else self._weighted(self.slices_of(rows)))
+
+    def given(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b f"]:
+        """What the head is given of pooled features."""
+        return _unit(features) if self.architecture.unit_features else features
 
     def slices_of(self, rows: Float[Tensor, "b d"]) -> Float[Tensor, "b k s"]:
         """The slices of rows, each of unit length: of the model's own unit rows, too, with the same gradient, for a loss on each."""
@@ -169,7 +178,8 @@ class Embedder(nn.Module):
         """Tells a model from others by all that decides its rows."""
         own = self.architecture
         sliced = f" {own.slices} {own.slice_weights}" if own.slices > 1 else ""
-        about = f"{own}{sliced} {self.preprocessing} {state_digest(self.state_dict())}"
+        branched = f" {own.branches}" if own.branches else ""
+        about = f"{own}{sliced}{branched} {self.preprocessing} {state_digest(self.state_dict())}"
         return hashlib.blake2b(about.encode(), digest_size=16).hexdigest()
 
     def headless(self) -> Embedder:
@@ -241,7 +251,7 @@ class Embedder(nn.Module):
         require(x.is_floating_point(), "x.dtype", x.dtype, "must be floating point", "apply the embedder's preprocessing first")
 
 
-_NO_HEAD: dict[str, Any] = {"head": "none", "hidden": None, "dim": None, "slices": 1, "slice_weights": ()}
+_NO_HEAD: dict[str, Any] = {"head": "none", "hidden": None, "branches": None, "dim": None, "slices": 1, "slice_weights": ()}
 
 
 def _head_of(architecture: Architecture) -> dict[str, Any]:
@@ -254,11 +264,14 @@ def _unit(rows: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
         return nn.functional.normalize(in_full(rows), dim=-1)
 
 
-def _make_head(kind: Head, features: int, hidden: int, dim: int) -> nn.Module:
-    if kind == "none":
+def _make_head(own: Architecture, features: int, dim: int) -> nn.Module:
+    if own.head == "none":
         return nn.Identity()
-    if kind == "linear":
+    if own.head == "linear":
         return nn.Linear(features, dim)
+    if own.branches:
+        return RelationalHead(features, dim, own.branches)
+    hidden = own.hidden or features
     return nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, dim))
 
 

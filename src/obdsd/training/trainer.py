@@ -131,7 +131,8 @@ class Trainer:
         """Once, before the first step: the head as asked, then whoever teaches."""
         if self.options.head_init == "projection" and self.options.init is None:
             projection = torch.from_numpy(self.scoring.projection()).to(self.device)
-            self.model.head.load_state_dict({"weight": projection, "bias": torch.zeros(len(projection))})
+            first = getattr(self.model.head, "node", self.model.head)  # of a relational head, which hands on what its nodes give
+            first.load_state_dict({"weight": projection, "bias": torch.zeros(projection.shape[:-1])})
         for copy in self.copies.values():
             copy.begin(self.model, train_first)
         self.system.begin(train_first)
