@@ -95,7 +95,8 @@ RECIPE: dict[str, Any] = {
     ),
 }
 
-CUB, CUB_224, LETTERS, PHOTOS = "cub128.npz", "cub224.npz", "letters64.npz", "CUB_200_2011"
+CUB, CUB_224, CUB_GEM, LETTERS, LETTERS_GEM = "cub128.npz", "cub224.npz", "cub224-gem.npz", "letters64.npz", "letters64-gem.npz"
+PHOTOS = "CUB_200_2011"
 
 REGIMES: dict[str, Regime] = {
     "cub-two-layer-free": Regime(data=CUB, common={**QUIET, **TWO_LAYER}, **FREE),
