@@ -28,6 +28,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "born again (second generation)": ("ms+bar", {}),
     "S2SD, four heads": ("ms+s2sd-msd", {}),
     "divide and conquer, 8 slices": ("div-conq", {}),
+    "DRML, four branches": ("drml", {"head": "relational", "hidden": None}),
     "RankMI-style": ("rankmi", {}),
 }
 SHORT = {name: SYSTEMS[name] for name in ("PSD", "OBD-SD", "OBD-SD, memory teacher")}

@@ -2,6 +2,7 @@
 
 MS, PAIRS, OBD = "multi-similarity", "pairwise", "batch-diffusion(omega=0.3)"
 EPOCH, BORN, FOUR, ONE = "previous-epoch", "born-again", "s2sd(feature_from=2)", "s2sd(widths=[2048], feature_from=2)"
+STEEP = "proxy-anchor(alpha=64.0, margin=0.2)"
 NEAREST, DIVIDED = "margin(sampling=nearest, trained=false)", "divide-and-conquer(clustered=features, whole_from=0.4)"
 FEATURES = "s2sd(feature_weight=50.0, feature_from=2)"
 
@@ -41,7 +42,7 @@ EXPECTED = {
     "strong-baselines": on_loss("margin", "margin", "obd-sd") | on_loss("r-margin", "r-margin", "obd-sd") | on_loss("ms", MS, "obd-sd"),
     "sota": {name + d: (MS, *HOW["obd-sd"]) for name in ("r50-128", "ibn-512", "r50-512") for d in ("", "+d")}
     | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""]), "rankmi": ("rankmi", *HOW[""])}
-    | {"div-and-conq": (NEAREST, DIVIDED, None)},
+    | {"div-and-conq": (NEAREST, DIVIDED, None), "pa+drml": (STEEP, "drml", None)},
     "elements": on_ms("psd-constant", "psd", "obd-sd", "obd-sd-softmax", "mean-mix", "uniform-mix", "flat", "ema", "memory"),
     "sampling": on_loss("margin-distance", "margin", "obd-sd")
     | on_loss("margin-random", "margin(sampling=random)", "obd-sd")
@@ -62,7 +63,7 @@ EXPECTED = {
     "self-supervised": on_loss("nt-xent", "nt-xent", "psd", "obd-sd"),
 }
 CONSTANT = ("psd-constant", "bar", "s2sd")  # rows whose weight does not grow with the epochs
-UNTAUGHT = ("none", DIVIDED)  # who teaches nobody
+UNTAUGHT = ("none", DIVIDED, "drml")  # who teaches nobody
 
 FOUR_HEADS = "heads of 512, 1024, 1536, 2048"
 BUILT = {
@@ -78,6 +79,8 @@ BUILT = {
     "proxy-gml": "ProxyGML",
     NEAREST: "MarginLoss with nearest",
     DIVIDED: "DivideAndConquer",
+    STEEP: "ProxyAnchorLoss",
+    "drml": "DRML",
     "rankmi": "RankMI with distance",
     "none": "NoTeacher",
     EPOCH: "PreviousEpochTeacher",

@@ -61,6 +61,7 @@ STEPS = [
     ("mean-field+psd", {}),
     ("epshn+psd", {"per_class": 4, "batches": "rounds"}),
     ("proxy-gml+psd", {"loss": "proxy-gml(kept=0.2)"}),
+    ("proxy-anchor+psd", {"system": "drml", "head": "relational", "branches": 2, "micro_batch": 3}),
     ("ms+psd", {"system": "divide-and-conquer", "slices": 2, "head": "linear", "micro_batch": 3}),
     ("rankmi+psd", {"loss": "rankmi(width=4)", "micro_batch": 3}),
 ]

@@ -62,7 +62,7 @@ class DRML(System):
     def rows(self, inputs: Tensor) -> Float[Tensor, "b c"]:
         """Unit rows, beside them the nodes of the branches, and how well each branch describes a row."""
         pooled = self.model.pool(self.model.feature_map(inputs))
-        features = self.model.given(pooled)
+        features = self.model.before_head(pooled)
         nodes = self.model.head.nodes(features)
         errors = self.objective.errors(self.model.head.chunks(features), nodes)
         return torch.cat([self.model.embed(pooled), nodes.flatten(1), errors], dim=1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -127,7 +128,8 @@ class Scoring:
 
         With slices it is turned at random, which keeps the cosines: else the first slice would know all, and the last nothing. Of a
         relational head it is one for each branch's features (branches × dim/branches × features/branches)."""
-        rows, dim, own = self._features(self.collection["train"]), self.model.dim, self.model.architecture
+        features, dim, own = self._features(self.collection["train"]), self.model.dim, self.model.architecture
+        rows = self.model.before_head(torch.from_numpy(features)).numpy()
         if dim > rows.shape[1]:
             raise InputError(f"dim={dim} is more than the {rows.shape[1]} features that head_init=projection keeps; ask for fewer")
         with self._stage("projection of the training set"):
