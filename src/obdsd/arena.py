@@ -24,7 +24,7 @@ ROWS: tuple[str, ...] = (
     *("ms", "ms-tuned", "margin", "supcon", "proxy-anchor"),  # plain losses; the first is the baseline
     *("ms+obd-sd", "ms+psd", "ms+mean-mix", "ms+uniform-mix", "ms+flat"),  # the paper's, and its controls
     RECIPE,
-    *("epshn", "proxy-gml", "ms+rcl", "ms+plg", "ms+bar", "ms+s2sd-msd"),  # of other papers
+    *("epshn", "proxy-gml", "ms+rcl", "ms+plg", "ms+bar", "ms+s2sd-msd", "rankmi"),  # of other papers
 )
 """The presets that the arena compares."""
 
@@ -41,7 +41,7 @@ EQUAL = (
     *BUDGET,
     *("replacement", "crop", "flip", "optimizer", "lr", "head_lr", "weight_decay", "momentum", "clip"),
     *("schedule", "lr_steps", "lr_gamma", "warmup_epochs", "head_only_epochs"),
-    *("backbone", "pretrained", "frozen", "pooling", "dim", "size", "batchnorm"),
+    *("backbone", "pretrained", "frozen", "feature_power", "pooling", "dim", "size", "batchnorm"),
 )
 """Options in which rows of the arena are like the baseline, whatever their presets say."""
 

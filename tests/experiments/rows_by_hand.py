@@ -39,7 +39,7 @@ def on_loss(name, loss, *methods):
 EXPECTED = {
     "strong-baselines": on_loss("margin", "margin", "obd-sd") | on_loss("r-margin", "r-margin", "obd-sd") | on_loss("ms", MS, "obd-sd"),
     "sota": {name + d: (MS, *HOW["obd-sd"]) for name in ("r50-128", "ibn-512", "r50-512") for d in ("", "+d")}
-    | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""])},
+    | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""]), "rankmi": ("rankmi", *HOW[""])},
     "elements": on_ms("psd-constant", "psd", "obd-sd", "obd-sd-softmax", "mean-mix", "uniform-mix", "flat", "ema", "memory"),
     "sampling": on_loss("margin-distance", "margin", "obd-sd")
     | on_loss("margin-random", "margin(sampling=random)", "obd-sd")
@@ -73,6 +73,7 @@ BUILT = {
     "nt-xent": "NTXentLoss",
     "epshn": "EasyPositive",
     "proxy-gml": "ProxyGML",
+    "rankmi": "RankMI with distance",
     "none": "NoTeacher",
     EPOCH: "PreviousEpochTeacher",
     BORN: "BornAgainTeacher",

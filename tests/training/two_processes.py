@@ -17,6 +17,9 @@ from obdsd.presets import preset
 from obdsd.training import Trainer, train
 from tests.training.reading import trainer_of, with_own_parts
 
+LEARNED = ("teacher.", "targets.", "objective.loss.adam.")
+"""What a system has learned beside its parameters."""
+
 
 @with_own_parts
 def one_step(name: str, options: dict) -> dict[str, torch.Tensor]:
@@ -31,7 +34,7 @@ def one_step(name: str, options: dict) -> dict[str, torch.Tensor]:
     parts = trainer.step(*next(trainer.batches.epoch(1)))
     after = {f"gradient {n}": p.grad for n, p in trainer.system.named_parameters() if p.grad is not None}
     after |= {f"reading {n}": torch.tensor(value) for n, value in trainer.place.reading.items()}
-    after |= {f"state {n}": value for n, value in trainer.system.state_dict().items() if n.startswith(("teacher.", "targets."))}
+    after |= {f"state {n}": value for n, value in trainer.system.state_dict().items() if n.startswith(LEARNED)}
     after |= {f"kept {n}": value for n, value in trainer.kept.state_dict().items() if trainer.average is not None}
     return {**after, **parts}
 

@@ -87,7 +87,16 @@ def _proxy_gml(benchmark: str) -> dict[str, Any]:
     return how | {"epochs": 50, "schedule": "steps", "lr_steps": (20, 40), "lr_gamma": 0.1}
 
 
-OTHERS: dict[str, tuple[str, Callable[[str], dict[str, Any]]]] = {"epshn": ("epshn", _epshn), "proxygml": ("proxy-gml", _proxy_gml)}
+def _rankmi(benchmark: str) -> dict[str, Any]:
+    """Its own settings are not known to us: those of the data, as all losses of the paper have them."""
+    return {"backbone": RESNET50, "dim": 128}
+
+
+OTHERS: dict[str, tuple[str, Callable[[str], dict[str, Any]]]] = {
+    "epshn": ("epshn", _epshn),
+    "proxygml": ("proxy-gml", _proxy_gml),
+    "rankmi": ("rankmi", _rankmi),
+}
 """Systems of other papers: the row's name, its preset, and its paper's settings on a benchmark."""
 
 
