@@ -41,7 +41,7 @@ class RelationalHead(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def chunks(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b g w"]:
-        return features.reshape(len(features), self.branches, -1)
+        return features.reshape(-1, self.branches, features.shape[1] // self.branches)
 
     def nodes(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b g l"]:
         """The node of each chunk, of unit length."""
@@ -52,8 +52,7 @@ class RelationalHead(nn.Module):
     def relations(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b g g"]:
         """s_ij: how much of node i goes into output j."""
         known = self.chunks(features).detach()
-        (weight,) = self.score.weight
-        out_of, into = (in_full(of_chunk(known) @ weight) for of_chunk in (self.source, self.sink))
+        out_of, into = (in_full(of_chunk(known) @ self.score.weight[0]) for of_chunk in (self.source, self.sink))
         s = torch.relu(out_of[:, :, None] - into[:, None] + self.score.bias)
         return s / s.sum(dim=1, keepdim=True).clamp(min=LEAST)
 
