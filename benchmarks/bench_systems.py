@@ -30,6 +30,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "divide and conquer, 8 slices": ("div-conq", {}),
     "DRML, four branches": ("drml", {"head": "relational", "hidden": None}),
     "RankMI-style": ("rankmi", {}),
+    "PADS": ("pads", {}),
 }
 SHORT = {name: SYSTEMS[name] for name in ("PSD", "OBD-SD", "OBD-SD, memory teacher")}
 HEAD = {"head": "two-layer", "hidden": 512}

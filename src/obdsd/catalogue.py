@@ -83,6 +83,7 @@ SYSTEMS = Table(
         "soft-labels": "obdsd.objectives.soft_labels:SoftLabels",
         "drml": "obdsd.objectives.drml:DRML",
         "divide-and-conquer": "obdsd.objectives.divide_conquer:DivideAndConquer",
+        "pads": "obdsd.objectives.pads:PADS",
     },
     context=("model", "make_loss", "teacher", "distill", "num_samples", "seed"),
 )

@@ -35,6 +35,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "div-conq": {"loss": "margin(sampling=nearest, trained=false)", "system": "divide-and-conquer", "slices": 8},
     "drml": {"loss": "proxy-anchor(alpha=64.0, margin=0.2)", "system": "drml", "head": "relational"},
     "rankmi": {"loss": "rankmi"},
+    "pads": {"loss": "margin(beta=0.6)", "system": "pads"},
 }
 PREVIOUS = {"teacher": "previous-epoch"}
 BORN_AGAIN = {"teacher": "born-again", "ramp": "constant", "weight": 100.0}
@@ -104,6 +105,7 @@ SENTENCES = {
     "div-conq": "Divide and conquer: each slice of the embedding learns from one cluster of the training set.",
     "drml": "DRML: parts of the features learn from the items that they describe best, and of their relations; with Proxy-Anchor.",
     "rankmi": "RankMI-style, from memory of the paper: a network learns to tell matching pairs by their distance.",
+    "pads": "PADS: a policy learns from which distances Margin draws negatives; some training images are held out for it.",
     "psd": "The model of the epoch before teaches its cosines (progressive self-distillation).",
     "psd-balanced": "PSD whose targets draw to every item alike; not the paper's.",
     "psd-constant": "PSD with the full weight from the first epoch on, the paper's ablation.",

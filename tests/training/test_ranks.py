@@ -64,6 +64,7 @@ STEPS = [
     ("proxy-anchor+psd", {"system": "drml", "head": "relational", "branches": 2, "micro_batch": 3}),
     ("ms+psd", {"system": "divide-and-conquer", "slices": 2, "head": "linear", "micro_batch": 3}),
     ("rankmi+psd", {"loss": "rankmi(width=4)", "micro_batch": 3}),
+    ("pads+psd", {"system": "pads(every=1)", "steps": 3}),
 ]
 
 
@@ -160,7 +161,7 @@ def test_loss_and_gradients_are_those_of_one_process(started, number):
             largest = float(value.float().abs().max() or 1)
             torch.testing.assert_close(there[key], value, rtol=1e-5, atol=1e-5 * largest, msg=f"{name}: {key}")
     assert float(alone["distillation"]) > 0 or options.get("teacher") == "memory"
-    assert any(key.startswith("gradient objective.") for key in alone) == name.startswith(("margin", "proxy", "soft", "mean"))
+    assert any(key.startswith("gradient objective.") for key in alone) == name.startswith(("margin", "proxy", "soft", "mean", "pads"))
 
 
 def close(one, other):
