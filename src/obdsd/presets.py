@@ -17,7 +17,7 @@ from obdsd.options import PARTS, TrainOptions, as_dict, check_limits, converted,
 from obdsd.parts import MISSING, suggestion
 from obdsd.spec import Spec
 
-LOSSES: dict[str, dict[str, Any]] = {
+LOSSES: dict[str, dict[str, Any]] = {  # and systems around one
     "ms": {"loss": "multi-similarity"},
     "margin": {"loss": "margin"},
     "r-margin": {"loss": "r-margin"},
@@ -32,6 +32,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "mean-field": {"loss": "mean-field"},
     "epshn": {"loss": "epshn"},
     "proxy-gml": {"loss": "proxy-gml"},
+    "mic": {"loss": "margin", "system": "mic"},
 }
 PREVIOUS = {"teacher": "previous-epoch"}
 BORN_AGAIN = {"teacher": "born-again", "ramp": "constant", "weight": 100.0}
@@ -97,6 +98,7 @@ SENTENCES = {
     "mean-field": "A contrastive loss between items and one trained vector a class.",
     "epshn": "Each item's easiest positive against its hardest negative; wants several items a class.",
     "proxy-gml": "ProxyGML: several proxies a class, of which an item meets its own and the hardest others.",
+    "mic": "MIC: a second head learns what classes share, the embedding is kept free of it; published with --per-class 4.",
     "psd": "The model of the epoch before teaches its cosines (progressive self-distillation).",
     "psd-balanced": "PSD whose targets draw to every item alike; not the paper's.",
     "psd-constant": "PSD with the full weight from the first epoch on, the paper's ablation.",

@@ -39,7 +39,7 @@ def on_loss(name, loss, *methods):
 EXPECTED = {
     "strong-baselines": on_loss("margin", "margin", "obd-sd") | on_loss("r-margin", "r-margin", "obd-sd") | on_loss("ms", MS, "obd-sd"),
     "sota": {name + d: (MS, *HOW["obd-sd"]) for name in ("r50-128", "ibn-512", "r50-512") for d in ("", "+d")}
-    | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""])},
+    | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""]), "mic": ("margin in mic", *HOW[""])},
     "elements": on_ms("psd-constant", "psd", "obd-sd", "obd-sd-softmax", "mean-mix", "uniform-mix", "flat", "ema", "memory"),
     "sampling": on_loss("margin-distance", "margin", "obd-sd")
     | on_loss("margin-random", "margin(sampling=random)", "obd-sd")
@@ -65,6 +65,7 @@ FOUR_HEADS = "heads of 512, 1024, 1536, 2048"
 BUILT = {
     MS: "MultiSimilarityLoss with MultiSimilarityMiner",
     "margin": "MarginLoss with distance",
+    "margin in mic": "MarginLoss with distance in MIC",
     "r-margin": "MarginLoss with regularised",
     **{f"margin(sampling={drawn})": f"MarginLoss with {drawn}" for drawn in ("random", "semihard", "softhard")},
     "proxy-anchor": "ProxyAnchorLoss",

@@ -15,8 +15,10 @@ from tests.experiments.rows_by_hand import BUILT, CONSTANT, EXPECTED
 
 
 def parts_of(options):
-    teacher = options["system"] if options["system"] != "standard" else options["teacher"]
-    return options["loss"], teacher, options["targets"] if teacher != "none" else None
+    """Loss, teacher or the system that teaches, targets; a system that has no teacher stands beside its loss."""
+    loss, teacher = options["loss"], options["system"] if options["system"].startswith("s2sd") else options["teacher"]
+    loss += f" in {options['system']}" * (options["system"] != "standard" and teacher == options["teacher"])
+    return loss, teacher, options["targets"] if teacher != "none" else None
 
 
 def built(system):
@@ -25,6 +27,8 @@ def built(system):
     objective = system.objective if heads is None else heads.base
     miner = getattr(objective.miner, "sampling", type(objective.miner).__name__)
     loss = type(objective.loss).__name__ + ("" if objective.miner is None else f" with {miner}")
+    if type(system).__name__ not in ("System", "S2SDSystem"):
+        loss += f" in {type(system).__name__}"
     if heads is None:
         teacher = type(system.teacher).__name__
         return loss, teacher, None if teacher == "NoTeacher" else repr(system.distill.targets)
@@ -98,6 +102,8 @@ def test_each_row_is_its_system_and_differs_from_its_neighbours(tiny, table):
 IBN, R50 = {"backbone": "bn-inception", "dim": 512}, {"backbone": "resnet50.tv_in1k", "dim": 512}
 EPSHN = {"batch_size": 128, "lr": 0.03, "optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0, "epochs": 100, "lr_steps": [50, 75]}
 GML = {"batch_size": 32, "lr": 1e-4, "weight_decay": 1e-4, "epochs": 50, "lr_steps": [20, 40], "lr_gamma": 0.1, "head_only_epochs": 1}
+ROTH = {"lr": 1e-5, "weight_decay": 4e-4, "batch_size": 112, "batchnorm": None, "schedule": "steps"}
+MIC = {**R50, **ROTH, "dim": 128, "per_class": 4, "loss": "margin", "lr_gamma": 0.3}
 PAPER = [  # from its Sec. 5.1 and the text of its Table 2
     ("strong-baselines", "ms+obd-sd", "cars196", {"weight": 75.0, "targets": "batch-diffusion(omega=0.99)", "epochs": 150}),
     ("obdp", "bar+obdp", "cars196", {"weight": 50.0, "targets": "batch-diffusion(omega=0.99)", "ramp": "constant"}),
@@ -108,6 +114,9 @@ PAPER = [  # from its Sec. 5.1 and the text of its Table 2
     ("sota", "epshn", "sop", {**R50, **EPSHN, "per_class": 4, "batches": "drawn"}),
     ("sota", "proxygml", "cub200", {**IBN, **GML, "loss": "proxy-gml", "objective_lr": None}),
     ("sota", "proxygml", "sop", {**IBN, **GML, "loss": "proxy-gml(proxies=1, regulariser=0.0)", "objective_lr": 0.3}),
+    ("sota", "mic", "cub200", {**MIC, "system": "mic", "epochs": 100, "lr_steps": [50]}),
+    ("sota", "mic", "cars196", {**MIC, "system": "mic(clusters=150, decorrelation=500.0)", "epochs": 110, "lr_steps": [60]}),
+    ("sota", "mic", "sop", {**MIC, "system": "mic(clusters=50, share=0.5, decorrelation=250.0)", "epochs": 45, "lr_steps": [20, 35]}),
     ("elements", "flat", "cub200", {"targets": "pairwise(scale=0.7)"}),
     ("elements", "flat", "cars196", {"targets": "pairwise(scale=0.01)"}),
     ("elements", "flat", "sop", {"targets": "pairwise(scale=0.5)"}),

@@ -136,9 +136,13 @@ class Embedder(nn.Module):
     def pool(self, features: Float[Tensor, "b ..."]) -> Float[Tensor, "b f"]:
         return pool(features, self.architecture.pooling, self.prefix_tokens)
 
+    def for_head(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b f"]:
+        """What the head is given of pooled features."""
+        return _unit(features) if self.architecture.unit_features else features
+
     def embed(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b d"]:
         """Unit rows of pooled features; normalised in float32 whatever the model's precision."""
-        rows = self.head(_unit(features) if self.architecture.unit_features else features)
+        rows = self.head(self.for_head(features))
         return _unit(rows if self.architecture.slices == 1 else self._weighted(self.slices_of(rows)))
 
     def slices_of(self, rows: Float[Tensor, "b d"]) -> Float[Tensor, "b k s"]:
