@@ -26,6 +26,7 @@ LOSSES = Table(
         "mean-field": "obdsd.objectives.mean_field:mean_field",
         "epshn": "obdsd.objectives.easy_positive:epshn",
         "proxy-gml": "obdsd.objectives.proxy_gml:proxy_gml",
+        "rankmi": "obdsd.objectives.rank_mi:rankmi",
         "none": "obdsd.objectives.no_loss:NoLoss",
         "pml": "obdsd.objectives.pml:pml",
     },
@@ -81,6 +82,8 @@ SYSTEMS = Table(
         "s2sd": "obdsd.objectives.s2sd:S2SDSystem",
         "soft-labels": "obdsd.objectives.soft_labels:SoftLabels",
         "mic": "obdsd.objectives.mic:MIC",
+        "dcml": "obdsd.objectives.dcml:DCML",
+        "diva": "obdsd.objectives.diva:DiVA",
     },
     context=("model", "make_loss", "teacher", "distill", "part", "seed"),
 )

@@ -174,6 +174,9 @@ def _if_nothing_is_drawn(options: Any) -> str:
 ARCHITECTURE = ("backbone", "pooling", "head", "hidden", "dim", "slices", "slice_weights", "size", "batchnorm")
 """Options that say what a model is made of; with `init` they follow from the model that is there."""
 
+PROJECTABLE = ("linear", "composed")
+"""Heads that can begin as a projection."""
+
 METHOD, LENGTH, RUN, DATA = "what is learned from", "length and speed", "the run", "data and labels"
 MODEL, BATCHES, OPTIMISER, EVALUATION, RUNNING = "model", "batches and images", "optimiser", "evaluation", "machine and files"
 PARTS = ("loss", "teacher", "targets", "matching", "system")
@@ -270,7 +273,10 @@ class TrainOptions:
     )  # fmt: skip
     init: str | None = option(None, "A run or a model folder to begin with: its backbone and its head are trained on.", MODEL)
     pooling: Literal["avg", "avg+max", "token"] = option("avg", "How local features become one row.", MODEL, idle=_if_given)
-    head: Literal["linear", "two-layer", "none"] = option("linear", "The layers on the pooled features.", MODEL, idle=_if_begun)
+    head: Literal["linear", "two-layer", "composed", "none"] = option(
+        "linear", "The layers on the pooled features; composed mixes as many linear maps as there are slices, anew for each item.", MODEL,
+        idle=_if_begun,
+    )  # fmt: skip
     hidden: int | None = option(
         None, "Width of a two-layer head between its layers; default that of the features.", MODEL, at_least=1, idle=_if_begun
     )
@@ -435,7 +441,7 @@ class TrainOptions:
         _require(not chooses or 1 <= self.evaluate_every <= self.epochs, self, "evaluate_every", "leaves nothing to choose from; try 1")
         _require(not (self.head == "none" and self.head_only_epochs), self, "head_only_epochs", "needs a head; use head=linear")
         projects = self.head_init == "projection" and self.init is None
-        _require(not projects or self.head == "linear", self, "head_init", f"needs head=linear, not {self.head}")
+        _require(not projects or self.head in PROJECTABLE, self, "head_init", f"needs head=linear, not {self.head}")
         _require(not (self.frozen and self.backbone == "features"), self, "frozen", "is for images, embeddings are features; leave it out")
         views = self.supervision == "none" and self.loss.name != "none"
         fixed = views and self.frozen

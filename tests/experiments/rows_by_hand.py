@@ -39,7 +39,8 @@ def on_loss(name, loss, *methods):
 EXPECTED = {
     "strong-baselines": on_loss("margin", "margin", "obd-sd") | on_loss("r-margin", "r-margin", "obd-sd") | on_loss("ms", MS, "obd-sd"),
     "sota": {name + d: (MS, *HOW["obd-sd"]) for name in ("r50-128", "ibn-512", "r50-512") for d in ("", "+d")}
-    | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""]), "mic": ("margin in mic", *HOW[""])},
+    | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""]), "rankmi": ("rankmi", *HOW[""])}
+    | {"mic": ("margin in mic", *HOW[""]), "dcml-mdw": ("margin in dcml", *HOW[""]), "diva": ("margin in diva", *HOW[""])},
     "elements": on_ms("psd-constant", "psd", "obd-sd", "obd-sd-softmax", "mean-mix", "uniform-mix", "flat", "ema", "memory"),
     "sampling": on_loss("margin-distance", "margin", "obd-sd")
     | on_loss("margin-random", "margin(sampling=random)", "obd-sd")
@@ -66,6 +67,8 @@ BUILT = {
     MS: "MultiSimilarityLoss with MultiSimilarityMiner",
     "margin": "MarginLoss with distance",
     "margin in mic": "MarginLoss with distance in MIC",
+    "margin in dcml": "MarginLoss with distance in DCML",
+    "margin in diva": "MarginLoss with distance in DiVA",
     "r-margin": "MarginLoss with regularised",
     **{f"margin(sampling={drawn})": f"MarginLoss with {drawn}" for drawn in ("random", "semihard", "softhard")},
     "proxy-anchor": "ProxyAnchorLoss",
@@ -74,6 +77,7 @@ BUILT = {
     "nt-xent": "NTXentLoss",
     "epshn": "EasyPositive",
     "proxy-gml": "ProxyGML",
+    "rankmi": "RankMI with distance",
     "none": "NoTeacher",
     EPOCH: "PreviousEpochTeacher",
     BORN: "BornAgainTeacher",

@@ -63,6 +63,10 @@ STEPS = [
     ("proxy-gml+psd", {"loss": "proxy-gml(kept=0.2)"}),
     ("mic+psd", {"system": "mic(clusters=5)", "micro_batch": 3}),
     ("mic", {"system": "mic(clusters=5)", "at": 2}),  # a batch of clusters
+    ("dcml-mdw+psd", {"head": "composed", "slices": 3, "micro_batch": 3}),
+    ("diva", {"dim": 8, "system": "diva(queue=40)", "micro_batch": 3}),
+    ("diva", {"dim": 8, "system": "diva(queue=40, shared=standard)", **IMAGES}),
+    ("rankmi+psd", {"loss": "rankmi(width=4)", "micro_batch": 3}),
 ]
 
 
@@ -148,7 +152,7 @@ def started(features, pictures, teachers, tmp_path_factory):
 @pytest.mark.parametrize("number", range(len(STEPS)), ids=[name for name, _ in STEPS])
 def test_loss_and_gradients_are_those_of_one_process(started, number):
     """Multi-Similarity, Margin with its β, losses with proxies; memory, EMA and S2SD's heads as teachers; the global and the proxies'
-    manifold; small chunks of the batch; soft labels; a running average."""
+    manifold; small chunks of the batch; soft labels; a running average; networks that learn beside."""
     plan, folder, *_ = started
     name, options = plan["steps"][number]
     alone = one_step(name, options)
@@ -159,7 +163,7 @@ def test_loss_and_gradients_are_those_of_one_process(started, number):
             largest = float(value.float().abs().max() or 1)
             torch.testing.assert_close(there[key], value, rtol=1e-5, atol=1e-5 * largest, msg=f"{name}: {key}")
     assert float(alone["distillation"]) > 0 or options.get("teacher") == "memory" or "+" not in name
-    trains = name.startswith(("margin", "proxy", "soft", "mean", "mic")) and "at" not in options
+    trains = name.startswith(("margin", "proxy", "soft", "mean", "mic", "dcml", "diva")) and "at" not in options
     assert any(key.startswith("gradient objective.") for key in alone) == trains
 
 

@@ -18,6 +18,9 @@ from obdsd.presets import preset
 from obdsd.training import Trainer, train
 from tests.training.reading import trainer_of, with_own_parts
 
+LEARNED = ("teacher.", "targets.", "objective.loss.adam.", "assigned", "network.", "keys")
+"""What a system has learned beside its parameters."""
+
 
 @with_own_parts
 def one_step(name: str, options: dict) -> dict[str, torch.Tensor]:
@@ -34,7 +37,7 @@ def one_step(name: str, options: dict) -> dict[str, torch.Tensor]:
     parts = trainer.step(*next(itertools.islice(trainer.batches.epoch(1), at, None)))
     after = {f"gradient {n}": p.grad for n, p in trainer.system.named_parameters() if p.grad is not None}
     after |= {f"reading {n}": torch.tensor(value) for n, value in trainer.place.reading.items()}
-    after |= {f"state {n}": value for n, value in trainer.system.state_dict().items() if n.startswith(("teacher.", "targets.", "assigned"))}
+    after |= {f"state {n}": value for n, value in trainer.system.state_dict().items() if n.startswith(LEARNED)}
     after |= {f"kept {n}": value for n, value in trainer.kept.state_dict().items() if trainer.average is not None}
     return {**after, **parts}
 
