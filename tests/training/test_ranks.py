@@ -74,7 +74,8 @@ def steps_of(features, pictures, teachers):
     """The steps with their data and teachers."""
     for name, changes in STEPS:
         data = pictures if "data" in changes else features
-        yield name, {**SMALL, **at(teachers, changes), "data": data}
+        small = SMALL if "+" in name else {option: value for option, value in SMALL.items() if option != "weight"}
+        yield name, {**small, **at(teachers, changes), "data": data}
 
 
 def torchrun(*words):
