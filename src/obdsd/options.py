@@ -67,6 +67,8 @@ def check_limits(kind: type, values: Mapping[str, Any]) -> None:
 
 
 def _limits(low: float, above: float, below: float) -> str:
+    if above > -INFINITY and below < INFINITY:
+        return f"between {above:g} and {below:g}"
     if below < INFINITY:
         return f"from {low:.10g} to less than {below:.10g}"
     return f"{low:g} or more" if low > -INFINITY else f"a number above {above:g}" if above > -INFINITY else "finite"
