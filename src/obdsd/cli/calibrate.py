@@ -38,7 +38,7 @@ class Options(ModelOptions):
     )
     size: int | None = _of_the_model()
     resize: int | None = _of_the_model()
-    pooling: Literal["avg", "avg+max", "token"] | None = _of_the_model()
+    pooling: Literal["avg", "avg+max", "gem", "token"] | None = _of_the_model()
     rates: tuple[float, ...] = option(
         (), "False-match rates; default 0.01,0.001, as far as there are items enough to show them.", above=0, below=1
     )

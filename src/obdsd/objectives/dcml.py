@@ -54,7 +54,7 @@ class DCML(System):
     def rows(self, inputs: Tensor) -> Float[Tensor, "b c"]:
         """Embeddings, and beside them what each composite takes of each map."""
         features = self.model.pool(self.model.feature_map(inputs))
-        shares = self.model.head.shares(self.model.for_head(features))
+        shares = self.model.head.shares(self.model.before_head(features))
         return torch.cat([self.model.embed(features), in_full(shares.flatten(1))], dim=1)
 
     def losses(

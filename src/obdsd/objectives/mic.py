@@ -237,4 +237,4 @@ def _early(model: Any) -> nn.Module:
 
 
 def _embedded(model: Any, head: nn.Linear, features: Tensor) -> Tensor:
-    return unit_rows(head(model.for_head(features).to(head.weight.dtype)))
+    return unit_rows(head(model.before_head(features).to(head.weight.dtype)))
