@@ -31,6 +31,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "DCML, plain form": ("dcml-mdw", {"head": "composed", "hidden": None}),
     "DiVA": ("diva", {}),
     "RankMI-style": ("rankmi", {}),
+    "PADS": ("pads", {}),
 }
 SHORT = {name: SYSTEMS[name] for name in ("PSD", "OBD-SD", "OBD-SD, memory teacher")}
 HEAD = {"head": "two-layer", "hidden": 512}

@@ -84,6 +84,7 @@ SYSTEMS = Table(
         "mic": "obdsd.objectives.mic:MIC",
         "dcml": "obdsd.objectives.dcml:DCML",
         "diva": "obdsd.objectives.diva:DiVA",
+        "pads": "obdsd.objectives.pads:PADS",
     },
     context=("model", "make_loss", "teacher", "distill", "part", "seed"),
 )

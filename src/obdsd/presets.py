@@ -36,6 +36,7 @@ LOSSES: dict[str, dict[str, Any]] = {  # and systems around one
     "dcml-mdw": {"loss": "margin", "system": "dcml", "head": "composed", "slices": 4},
     "diva": {"loss": "margin", "system": "diva", "slices": 4, "slice_weights": (0.5, 1.0, 1.0, 1.0)},
     "rankmi": {"loss": "rankmi"},
+    "pads": {"loss": "margin(beta=0.6)", "system": "pads"},
 }
 PREVIOUS = {"teacher": "previous-epoch"}
 BORN_AGAIN = {"teacher": "born-again", "ramp": "constant", "weight": 100.0}
@@ -106,6 +107,7 @@ SENTENCES = {
     "dcml-mdw": "DCML in a plain form of ours: the loss on four composites, mixtures of four maps; published with 512 numbers.",
     "diva": "DiVA: four parts of the embedding, each with a task of its own; published with 512 numbers.",
     "rankmi": "RankMI-style, from memory of the paper: a network learns to tell matching pairs by their distance.",
+    "pads": "PADS: a policy learns from which distances Margin draws negatives; some training images are held out for it.",
     "psd": "The model of the epoch before teaches its cosines (progressive self-distillation).",
     "psd-balanced": "PSD whose targets draw to every item alike; not the paper's.",
     "psd-constant": "PSD with the full weight from the first epoch on, the paper's ablation.",

@@ -67,6 +67,7 @@ STEPS = [
     ("diva", {"dim": 8, "system": "diva(queue=40)", "micro_batch": 3}),
     ("diva", {"dim": 8, "system": "diva(queue=40, shared=standard)", **IMAGES}),
     ("rankmi+psd", {"loss": "rankmi(width=4)", "micro_batch": 3}),
+    ("pads+psd", {"system": "pads(every=1)", "steps": 3}),
 ]
 
 
@@ -164,7 +165,7 @@ def test_loss_and_gradients_are_those_of_one_process(started, number):
             largest = float(value.float().abs().max() or 1)
             torch.testing.assert_close(there[key], value, rtol=1e-5, atol=1e-5 * largest, msg=f"{name}: {key}")
     assert float(alone["distillation"]) > 0 or options.get("teacher") == "memory" or "+" not in name
-    trains = name.startswith(("margin", "proxy", "soft", "mean", "mic", "dcml", "diva")) and "at" not in options
+    trains = name.startswith(("margin", "proxy", "soft", "mean", "pads", "mic", "dcml", "diva")) and "at" not in options
     assert any(key.startswith("gradient objective.") for key in alone) == trains
 
 
