@@ -29,6 +29,9 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "S2SD, four heads": ("ms+s2sd-msd", {}),
     "divide and conquer, 8 slices": ("div-conq", {}),
     "DRML, four branches": ("drml", {"head": "relational", "hidden": None}),
+    "MIC": ("mic", {}),
+    "DCML, plain form": ("dcml-mdw", {"head": "composed", "hidden": None}),
+    "DiVA": ("diva", {}),
     "RankMI-style": ("rankmi", {}),
     "PADS": ("pads", {}),
 }

@@ -95,7 +95,7 @@ IMPOSSIBLE = [
     ({"patience": 1, "evaluate_every": 151}, "evaluate_every=151 leaves nothing to choose from; try 1"),
     ({"head": "none", "head_only_epochs": 1}, "head_only_epochs=1 needs a head; use head=linear"),
     ({"feature_power": 0.5}, "feature_power=0.5 is for features that are not trained; add --frozen"),
-    ({"head": "two-layer", "head_init": "projection"}, "head_init=projection needs head=linear or relational, not two-layer"),
+    ({"head": "two-layer", "head_init": "projection"}, "head_init=projection needs head=linear, not two-layer"),
     ({"supervision": "none", "label_noise": 0.1}, "label_noise=0.1 has no labels to spoil without supervision; leave it out"),
     ({"preset": "ms"}, 'preset=ms is not what these parts are (ms+previous-epoch); use obdsd.presets.preset("ms", data), which fills in'),
     ({"preset": "margin+bar", "loss": "margin"}, "preset=margin+bar is not what these parts are (margin+previous-epoch); use obdsd"),

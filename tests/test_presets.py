@@ -103,7 +103,7 @@ def test_glyphs_and_data_without_settings_of_their_own():
 
 def test_a_projection_is_left_out_beside_another_head():
     assert preset("ms", "x.npz", head="two-layer").head_init == "random"
-    with pytest.raises(InputError, match="head_init=projection needs head=linear or relational, not none"):
+    with pytest.raises(InputError, match="head_init=projection needs head=linear, not none"):
         preset("ms", "x.npz", head="none", head_init="projection")
 
 

@@ -43,6 +43,7 @@ EXPECTED = {
     "sota": {name + d: (MS, *HOW["obd-sd"]) for name in ("r50-128", "ibn-512", "r50-512") for d in ("", "+d")}
     | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""]), "rankmi": ("rankmi", *HOW[""])}
     | {"div-and-conq": (NEAREST, DIVIDED, None), "pa+drml": (STEEP, "drml", None)}
+    | {"mic": ("margin", "mic(every=1)", None), "dcml-mdw": ("margin", "dcml", None), "diva": ("margin", "diva", None)}
     | {"pads": ("margin(beta=0.6)", "pads(every=1)", None)},
     "elements": on_ms("psd-constant", "psd", "obd-sd", "obd-sd-softmax", "mean-mix", "uniform-mix", "flat", "ema", "memory"),
     "sampling": on_loss("margin-distance", "margin", "obd-sd")
@@ -64,7 +65,7 @@ EXPECTED = {
     "self-supervised": on_loss("nt-xent", "nt-xent", "psd", "obd-sd"),
 }
 CONSTANT = ("psd-constant", "bar", "s2sd")  # rows whose weight does not grow with the epochs
-UNTAUGHT = ("none", "pads(every=1)", DIVIDED, "drml")  # who teaches nobody
+UNTAUGHT = ("none", "pads(every=1)", "mic(every=1)", "dcml", "diva", DIVIDED, "drml")  # who teaches nobody
 
 FOUR_HEADS = "heads of 512, 1024, 1536, 2048"
 BUILT = {
@@ -85,6 +86,9 @@ BUILT = {
     "rankmi": "RankMI with distance",
     "margin(beta=0.6)": "MarginLoss with BinnedSampler",
     "pads(every=1)": "PADS",
+    "mic(every=1)": "MIC",
+    "dcml": "DCML",
+    "diva": "DiVA",
     "none": "NoTeacher",
     EPOCH: "PreviousEpochTeacher",
     BORN: "BornAgainTeacher",

@@ -26,6 +26,7 @@ MADE = {
     "features": {"backbone": "features", "features": 6, "dim": 3},
     "slices": {"backbone": "features", "features": 6, "dim": 4, "slices": 2, "slice_weights": [0.5, 1]},
     "relations": {"backbone": "features", "features": 6, "dim": 4, "head": "relational", "branches": 2},
+    "composed": {"backbone": "features", "features": 6, "dim": 4, "slices": 2, "head": "composed"},
     "power": {"backbone": "features", "features": 6, "dim": 3, "feature_power": 0.5},
     "features, no head": {"backbone": "features", "features": 6, "head": "none"},
 }

@@ -19,6 +19,7 @@ from obdsd.method.checks import refuse, require
 from obdsd.method.pooling import Pooling, pool
 from obdsd.method.precision import in_full, without_autocast
 from obdsd.models import backbones, folder
+from obdsd.models.composed import Composed
 from obdsd.models.folder import Architecture, BatchNorm, Description, Head
 from obdsd.models.places import FEATURES, TINY_CONV, find, located
 from obdsd.models.relational import RelationalHead
@@ -35,8 +36,8 @@ class Embedder(nn.Module):
         dim: Length of the rows; default 128, with head `none` that of the features.
         pooling: `avg` over places, `avg+max` (the paper's "+D"), `gem`, the cube root of the mean of cubes,
             or `token`, a transformer's class token.
-        head: `linear`, `two-layer` (ReLU between), `relational` (DRML's: parts of the features, and relations between them), or `none`:
-            the pooled features themselves.
+        head: `linear`, `two-layer` (ReLU between), `composed` (as many linear maps as `slices`, mixed for each item), `relational` (DRML's:
+            parts of the features, and relations between them), or `none`: the pooled features themselves.
         hidden: Width of a two-layer head between its layers; default that of the features.
         branches: Equal parts of the features, each with its part of a row, in a relational head; default 4.
         slices: Equal parts of a row, each brought to unit length by itself before the row is.
@@ -171,6 +172,15 @@ class Embedder(nn.Module):
     def forward(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b d"]:
         return self.embed(self.pool(self.feature_map(x)))
 
+    def begin_projected(self, projection: Float[Tensor, "*g d f"]) -> None:
+        """Let the linear layer of the head begin as this projection; the nodes of a relational head as theirs."""
+        layer = self.head
+        if isinstance(layer, Composed):
+            layer = layer.ensemble
+        elif isinstance(layer, RelationalHead):
+            layer = layer.node
+        layer.load_state_dict({"weight": projection, "bias": torch.zeros(projection.shape[:-1])})
+
     @property
     def prefix_tokens(self) -> int:
         """How many of a transformer's tokens come before those of the patches: class token, registers."""
@@ -281,6 +291,8 @@ def _make_head(own: Architecture, features: int, dim: int) -> nn.Module:
         return nn.Identity()
     if own.head == "linear":
         return nn.Linear(features, dim)
+    if own.head == "composed":
+        return Composed(features, dim, own.slices)
     if own.branches:
         return RelationalHead(features, dim, own.branches)
     hidden = own.hidden or features

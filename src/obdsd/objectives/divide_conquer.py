@@ -47,7 +47,7 @@ class DivideAndConquer(System):
         make_loss: Callable[[int], nn.Module],
         teacher: Teacher,
         distill: SelfDistillation,
-        num_samples: int,
+        part: Any,
         seed: int = 0,
         *,
         every: int = 2,
@@ -65,7 +65,7 @@ class DivideAndConquer(System):
         super().__init__(model, Learners(make_loss, model.dim, slices), teacher, distill)
         self.every, self.clustered, self.whole_from, self.all_from, self.seed = every, clustered, whole_from, all_from, seed
         self.slices, self.sliced = slices, True
-        self.register_buffer("cluster_of", torch.zeros(num_samples, dtype=torch.int64))
+        self.register_buffer("cluster_of", torch.zeros(len(part), dtype=torch.int64))
         self.register_buffer("epoch", torch.tensor(0))  # how many of them began
 
     def check(self, items: int) -> None:
