@@ -573,7 +573,7 @@ BREAKS = [
     ("search/naming.py", "difflib.get_close_matches(word, alike, n=1,", "difflib.get_close_matches(word, by_last, n=1,",
      "cli/test_index.py::test_what_a_word_means_that_names_nothing", "a name that is meant is no item's"),
     ("search/changing.py", "alike = named or [", "alike = named + [",
-     "search/test_damage.py::test_of_two_collections_the_one_that_is_gone_moved", "a collection that is there is taken for the one that moved"),
+     "search/test_damage.py::test_of_two_collections_the_one_that_is_gone_moved", "one that is there is taken for the one that moved"),
     ("search/changing.py", "rerank=fitted)", "rerank={})",
      "search/test_index.py::test_a_re_ranker_is_fitted_once_and_again_when_items_change", "a change forgets the re-rankers"),
     ("search/stores.py", "np.where(self.ids[places] == ids, places, -1)", "places",

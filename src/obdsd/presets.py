@@ -281,6 +281,8 @@ def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict
         known = [*NAMES, *(f"{loss}+{method}" for loss in LOSSES for method in METHODS if method)]
         form = f"it is a loss ({', '.join(LOSSES)}), alone or with a method (+{', +'.join(filter(None, METHODS))})"
         raise InputError(f"preset={name!r} is not known; {suggestion(name, known, form)}")
+    if "system" in LOSSES[loss] and "system" in METHODS[method]:
+        raise InputError(f"preset={name!r} is two systems, {loss} and {method}; choose one of them")
     found = {**LOSSES[loss], **METHODS[method]}
     for (beginning, where), own in METHODS_ON_DATA.items():
         if where == kind and method.startswith(beginning):
