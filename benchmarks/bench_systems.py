@@ -28,6 +28,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "born again (second generation)": ("ms+bar", {}),
     "S2SD, four heads": ("ms+s2sd-msd", {}),
     "RankMI-style": ("rankmi", {}),
+    "PADS": ("pads", {}),
 }
 SHORT = {name: SYSTEMS[name] for name in ("PSD", "OBD-SD", "OBD-SD, memory teacher")}
 HEAD = {"head": "two-layer", "hidden": 512}

@@ -81,6 +81,7 @@ SYSTEMS = Table(
         "standard": "obdsd.objectives.system:standard",
         "s2sd": "obdsd.objectives.s2sd:S2SDSystem",
         "soft-labels": "obdsd.objectives.soft_labels:SoftLabels",
+        "pads": "obdsd.objectives.pads:PADS",
     },
     context=("model", "make_loss", "teacher", "distill", "seed"),
 )

@@ -33,6 +33,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "epshn": {"loss": "epshn"},
     "proxy-gml": {"loss": "proxy-gml"},
     "rankmi": {"loss": "rankmi"},
+    "pads": {"loss": "margin(beta=0.6)", "system": "pads"},
 }
 PREVIOUS = {"teacher": "previous-epoch"}
 BORN_AGAIN = {"teacher": "born-again", "ramp": "constant", "weight": 100.0}
@@ -54,6 +55,8 @@ METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
     "smooth-labels": {"teacher": "none", **SHARED},
     "mean-mix": {**PREVIOUS, "targets": "mean-mix(omega={omega})"},
     "uniform-mix": {**PREVIOUS, "targets": "uniform-mix(omega={omega})"},
+    "flat": {**PREVIOUS, "targets": "pairwise(scale={rest})"},
+    "rcl": {**BORN_AGAIN, "targets": "pairwise", "matching": "rcl", "weight": 1.0},
     "bar": {**BORN_AGAIN, "targets": "pairwise"},
     "bar+obdp": {**BORN_AGAIN, **WALK},
     "s2sd-dsd": {**HEADS, "system": DSD},
@@ -65,8 +68,7 @@ METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
     "global": {**PREVIOUS, "targets": "global-diffusion(omega={omega})"},
     "proxy-diffusion": {**PREVIOUS, "targets": "proxy-diffusion(omega={omega})"},
 }
-"""`mean-mix` and `uniform-mix` are controls: what the walk does without its graph. The third, a flatter teacher, is
-`--targets "pairwise(scale=0.7)"`."""
+"""`mean-mix`, `uniform-mix` and `flat` are controls: what the walk does without its graph."""
 
 RECOMMENDED = "recommended"
 """The default: what our own measurements advise for the data at hand (docs/results.md), and not the paper's settings."""
@@ -99,6 +101,7 @@ SENTENCES = {
     "epshn": "Each item's easiest positive against its hardest negative; wants several items a class.",
     "proxy-gml": "ProxyGML: several proxies a class, of which an item meets its own and the hardest others.",
     "rankmi": "RankMI-style, from memory of the paper: a network learns to tell matching pairs by their distance.",
+    "pads": "PADS: a policy learns from which distances Margin draws negatives; some training images are held out for it.",
     "psd": "The model of the epoch before teaches its cosines (progressive self-distillation).",
     "psd-balanced": "PSD whose targets draw to every item alike; not the paper's.",
     "psd-constant": "PSD with the full weight from the first epoch on, the paper's ablation.",
@@ -109,6 +112,8 @@ SENTENCES = {
     "smooth-labels": "A control for soft-labels: a uniform row shares the target (label smoothing).",
     "mean-mix": "A control for OBD-SD: the mean row mixed in, no graph.",
     "uniform-mix": "A control for OBD-SD: a uniform row mixed in, no graph.",
+    "flat": "A control for OBD-SD: PSD with a flatter teacher, cosines times 1-ω, no graph.",
+    "rcl": "A first training teaches a second by relaxed contrastive (RCL), beside the labels.",
     "bar": "A first training with the plain loss teaches a second (born again).",
     "bar+obdp": "Born again, with the walk on the batch's graph.",
     "s2sd-dsd": "A wider head teaches the one that is kept (S2SD, dual).",
@@ -130,6 +135,7 @@ METHODS_ON_DATA: dict[tuple[str, str], dict[str, Any]] = {  # where a method's o
     ("obd-sd", "embeddings"): {"weight": 1.0},
     ("mean-mix", "embeddings"): {"weight": 1.0},
     ("uniform-mix", "embeddings"): {"weight": 1.0},
+    ("flat", "embeddings"): {"weight": 1.0},  # as what it is a control for
 }
 """By the beginning of the method's name and the kind of the data; for embeddings, what does well on held-out classes of
 two data sets (docs/results.md)."""
@@ -264,6 +270,7 @@ def _spelt(name: str) -> tuple[str, str, str]:
 def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict[str, Any]:
     """What a preset's loss and method set for data of this kind."""
     loss, _, method = _spelt(name)
+    constants = {**constants, "rest": f"{1 - constants['omega']:.2g}"}
     if not _is_preset(name):
         known = [*NAMES, *(f"{loss}+{method}" for loss in LOSSES for method in METHODS if method)]
         form = f"it is a loss ({', '.join(LOSSES)}), alone or with a method (+{', +'.join(filter(None, METHODS))})"

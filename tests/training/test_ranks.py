@@ -62,6 +62,7 @@ STEPS = [
     ("epshn+psd", {"per_class": 4, "batches": "rounds"}),
     ("proxy-gml+psd", {"loss": "proxy-gml(kept=0.2)"}),
     ("rankmi+psd", {"loss": "rankmi(width=4)", "micro_batch": 3}),
+    ("pads+psd", {"system": "pads(every=1)", "steps": 3}),
 ]
 
 
@@ -158,7 +159,7 @@ def test_loss_and_gradients_are_those_of_one_process(started, number):
             largest = float(value.float().abs().max() or 1)
             torch.testing.assert_close(there[key], value, rtol=1e-5, atol=1e-5 * largest, msg=f"{name}: {key}")
     assert float(alone["distillation"]) > 0 or options.get("teacher") == "memory"
-    assert any(key.startswith("gradient objective.") for key in alone) == name.startswith(("margin", "proxy", "soft", "mean"))
+    assert any(key.startswith("gradient objective.") for key in alone) == name.startswith(("margin", "proxy", "soft", "mean", "pads"))
 
 
 def close(one, other):
