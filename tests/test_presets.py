@@ -12,7 +12,12 @@ from tests.refusing import refused
 SOURCES = {kind: f"{kind}:x" for kind in DATA.names if kind not in ("glyphs", "embeddings")} | {"embeddings": "x.npz", "glyphs": "glyphs"}
 
 
-ALL = [loss + (f"+{method}" if method else "") for loss in LOSSES for method in METHODS]
+ALL = [
+    loss + (f"+{method}" if method else "")
+    for loss in LOSSES
+    for method in METHODS
+    if not {"system"} <= LOSSES[loss].keys() & METHODS[method].keys()  # two systems are refused
+]
 
 
 @pytest.mark.parametrize(
@@ -185,6 +190,7 @@ REFUSED = [
     ("ms+psd", {"epoch": 3}, "epoch=3 is no option here; did you mean epochs?"),
     ("ms+psd", {"loss": 5}, "loss: '5' must begin with a name"),
     ("ms+odb-sd", {}, "preset='ms+odb-sd' is not known; did you mean ms+obd-sd?"),
+    ("pads+s2sd-msd", {}, "preset='pads+s2sd-msd' is two systems, pads and s2sd-msd; choose one of them"),
     (
         "zzz",
         {},
