@@ -103,7 +103,8 @@ def rows_of(comparison: Comparison) -> list[list[str]]:
     for each that was left out."""
     table = [header(), *(cells(line) for line in comparison.lines)]
     table = table if comparison.timed else [row[:-1] for row in table]
-    table = [[*row, *more] for row, more in zip(table, _reranked_columns(comparison.lines), strict=True)]
+    scored = 1 + len(compared_metrics())
+    table = [[*row[:scored], *more, *row[scored:]] for row, more in zip(table, _reranked_columns(comparison.lines), strict=True)]
     if any(line.chosen for line in comparison.lines):
         table = [[*row, more] for row, more in zip(table, ["chosen", *(line.chosen or "" for line in comparison.lines)], strict=True)]
     blank = [""] * (len(table[0]) - 2)
