@@ -27,6 +27,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "global manifold": ("ms+global", {}),
     "born again (second generation)": ("ms+bar", {}),
     "S2SD, four heads": ("ms+s2sd-msd", {}),
+    "DAS": ("ms+das", {}),
 }
 SHORT = {name: SYSTEMS[name] for name in ("PSD", "OBD-SD", "OBD-SD, memory teacher")}
 HEAD = {"head": "two-layer", "hidden": 512}

@@ -63,6 +63,7 @@ METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
     "s2sd-msdf+obdp": {**HEADS, **WALK, "system": MSDF},
     "global": {**PREVIOUS, "targets": "global-diffusion(omega={omega})"},
     "proxy-diffusion": {**PREVIOUS, "targets": "proxy-diffusion(omega={omega})"},
+    "das": {"teacher": "none", "system": "das"},
 }
 """`mean-mix` and `uniform-mix` are controls: what the walk does without its graph. The third, a flatter teacher, is
 `--targets "pairwise(scale=0.7)"`."""
@@ -117,6 +118,7 @@ SENTENCES = {
     "s2sd-msdf+obdp": "Several wider heads and the features, with the walk on the batch's graph.",
     "global": "PSD with a walk on the graph of the whole training set, once an epoch.",
     "proxy-diffusion": "PSD with a walk over the batch and the proxies; needs a loss with proxies.",
+    "das": "Rows that are produced around those of the batch join it in the loss (DAS).",
 }
 """What `obdsd presets` says of each loss and each method."""
 
@@ -128,6 +130,7 @@ METHODS_ON_DATA: dict[tuple[str, str], dict[str, Any]] = {  # where a method's o
     ("obd-sd", "embeddings"): {"weight": 1.0},
     ("mean-mix", "embeddings"): {"weight": 1.0},
     ("uniform-mix", "embeddings"): {"weight": 1.0},
+    ("das", "sop"): {"system": "das(low=0.5, high=2.0, moved=0.1, constant=false)"},
 }
 """By the beginning of the method's name and the kind of the data; for embeddings, what does well on held-out classes of
 two data sets (docs/results.md)."""

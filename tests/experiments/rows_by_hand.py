@@ -39,7 +39,8 @@ def on_loss(name, loss, *methods):
 EXPECTED = {
     "strong-baselines": on_loss("margin", "margin", "obd-sd") | on_loss("r-margin", "r-margin", "obd-sd") | on_loss("ms", MS, "obd-sd"),
     "sota": {name + d: (MS, *HOW["obd-sd"]) for name in ("r50-128", "ibn-512", "r50-512") for d in ("", "+d")}
-    | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""])},
+    | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""])}
+    | {"ms+das": (MS, "das(scaled=8)", None)},
     "elements": on_ms("psd-constant", "psd", "obd-sd", "obd-sd-softmax", "mean-mix", "uniform-mix", "flat", "ema", "memory"),
     "sampling": on_loss("margin-distance", "margin", "obd-sd")
     | on_loss("margin-random", "margin(sampling=random)", "obd-sd")
@@ -59,6 +60,7 @@ EXPECTED = {
     | on_loss("soft-triple", "soft-triple", "psd", "obd-sd", "proxy-diffusion"),
     "self-supervised": on_loss("nt-xent", "nt-xent", "psd", "obd-sd"),
 }
+UNTAUGHT = ("none", "das(scaled=8)")  # beside which nothing teaches
 CONSTANT = ("psd-constant", "bar", "s2sd")  # rows whose weight does not grow with the epochs
 
 FOUR_HEADS = "heads of 512, 1024, 1536, 2048"
@@ -74,6 +76,7 @@ BUILT = {
     "epshn": "EasyPositive",
     "proxy-gml": "ProxyGML",
     "none": "NoTeacher",
+    "das(scaled=8)": "DAS",
     EPOCH: "PreviousEpochTeacher",
     BORN: "BornAgainTeacher",
     "ema": "EMATeacher",

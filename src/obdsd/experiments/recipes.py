@@ -87,7 +87,26 @@ def _proxy_gml(benchmark: str) -> dict[str, Any]:
     return how | {"epochs": 50, "schedule": "steps", "lr_steps": (20, 40), "lr_gamma": 0.1}
 
 
-OTHERS: dict[str, tuple[str, Callable[[str], dict[str, Any]]]] = {"epshn": ("epshn", _epshn), "proxygml": ("proxy-gml", _proxy_gml)}
+def _das(benchmark: str) -> dict[str, Any]:
+    """Its published commands for ResNet50 with 512 numbers."""
+    how: dict[str, Any] = {
+        "backbone": RESNET50,
+        "dim": 512,
+        "pooling": "avg+max",
+        "epochs": 300,
+        "schedule": "steps",
+        "lr_steps": (200, 250),
+    }
+    how |= {"batch_size": 180, "weight_decay": 8e-4} if benchmark == "cub200" else {}
+    own = "low=0.5, high=2.0, moved=0.1, constant=false" if benchmark == "sop" else ""
+    return how | {"lr_gamma": 0.3, "system": f"das(scaled=8{', ' * bool(own)}{own})"}
+
+
+OTHERS: dict[str, tuple[str, Callable[[str], dict[str, Any]]]] = {
+    "epshn": ("epshn", _epshn),
+    "proxygml": ("proxy-gml", _proxy_gml),
+    "ms+das": ("ms+das", _das),
+}
 """Systems of other papers: the row's name, its preset, and its paper's settings on a benchmark."""
 
 
