@@ -15,7 +15,7 @@ SOURCES = {kind: f"{kind}:x" for kind in DATA.names if kind not in ("glyphs", "e
 ALL = [loss + (f"+{method}" if method else "") for loss in LOSSES for method in METHODS]
 
 
-UNTAUGHT = ("", "das")  # beside which nothing teaches
+UNTAUGHT = ("", "das", "memvir")  # beside which nothing teaches
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,7 @@ def test_the_papers_numbers(kind):
     psd |= {method: f"{method}(omega={omega})" for method in ("mean-mix", "uniform-mix", "proxy-diffusion")}
     pooled = [] if pooling == "avg+max" else [f"pooling={pooling}"]
     heads = {"dsd": ["widths=[2048]", *pooled], "msd": pooled, "msdf": [*pooled, f"feature_weight={feature_weight}"]}
+    memvir = "memvir(sets=4, gap=2)" if kind in ("sop", "inshop") else "memvir"
     das = "das(low=0.5, high=2.0, moved=0.1, constant=false)" if kind == "sop" else "das"
     expected = {
         **{method: ("previous-epoch", targets, "standard", weight, "linear") for method, targets in psd.items()},
@@ -72,6 +73,7 @@ def test_the_papers_numbers(kind):
         "anchor": ("features", "pairwise", "standard", 100.0, "constant"),
         "soft-labels": ("features", "pairwise", "soft-labels", 0.5, "constant"),
         "smooth-labels": ("none", "batch-diffusion(omega=0.3)", "soft-labels", 0.5, "constant"),
+        "memvir": ("none", "batch-diffusion(omega=0.3)", memvir, weight, "linear"),
         "das": ("none", "batch-diffusion(omega=0.3)", das, weight, "linear"),
     }
     for more, targets in (("", "pairwise"), ("+obdp", walk)):

@@ -26,6 +26,7 @@ LOSSES = Table(
         "mean-field": "obdsd.objectives.mean_field:mean_field",
         "epshn": "obdsd.objectives.easy_positive:epshn",
         "proxy-gml": "obdsd.objectives.proxy_gml:proxy_gml",
+        "norm-softmax": "obdsd.objectives.norm_softmax:norm_softmax",
         "none": "obdsd.objectives.no_loss:NoLoss",
         "pml": "obdsd.objectives.pml:pml",
     },
@@ -81,8 +82,9 @@ SYSTEMS = Table(
         "s2sd": "obdsd.objectives.s2sd:S2SDSystem",
         "soft-labels": "obdsd.objectives.soft_labels:SoftLabels",
         "das": "obdsd.objectives.das:DAS",
+        "memvir": "obdsd.objectives.memvir:MemVir",
     },
-    context=("model", "make_loss", "teacher", "distill", "num_classes", "seed"),
+    context=("model", "make_loss", "teacher", "distill", "num_classes", "epochs", "seed"),
 )
 DATA = Table(
     "data",
@@ -120,8 +122,8 @@ def register(kind: str, name: str, build: Callable[..., Any]) -> None:
         name: What it is called in options and on the command line.
         build: A function or class. What the training knows is passed to its arguments of these names: to a loss `num_classes`, `dim`
             and `seed`; to a teacher `model`, `part` (the items that train), `num_samples` and `dim`; to a matching `dim`, `teacher_dim` and
-            `seed`; to a system `model`, `make_loss`, `teacher`, `distill`, `num_classes` and `seed`; to a data set `path`, `seed`,
-            `test_fraction`, `allow_incomplete`, `beside` and `root`. All other arguments are its settings; a data set has none.
+            `seed`; to a system `model`, `make_loss`, `teacher`, `distill`, `num_classes`, `epochs` and `seed`; to a data set `path`,
+            `seed`, `test_fraction`, `allow_incomplete`, `beside` and `root`. All other arguments are its settings; a data set has none.
     """
     if kind not in TABLES:
         raise InputError(f"kind={kind} is not known; {suggestion(kind, TABLES)}")

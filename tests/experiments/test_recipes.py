@@ -100,6 +100,7 @@ IBN, R50 = {"backbone": "bn-inception", "dim": 512}, {"backbone": "resnet50.tv_i
 EPSHN = {"batch_size": 128, "lr": 0.03, "optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0, "epochs": 100, "lr_steps": [50, 75]}
 GML = {"batch_size": 32, "lr": 1e-4, "weight_decay": 1e-4, "epochs": 50, "lr_steps": [20, 40], "lr_gamma": 0.1, "head_only_epochs": 1}
 DAS = {**R50, "pooling": "avg+max", "loss": "multi-similarity", "epochs": 300, "lr_steps": [200, 250], "lr_gamma": 0.3}
+MEMVIR, NCA = {**IBN, "pooling": "avg", "batch_size": 128, "lr": 1e-4, "weight_decay": 1e-4}, "memvir(sets=20, gap=25)"
 PAPER = [  # from its Sec. 5.1 and the text of its Table 2
     ("strong-baselines", "ms+obd-sd", "cars196", {"weight": 75.0, "targets": "batch-diffusion(omega=0.99)", "epochs": 150}),
     ("obdp", "bar+obdp", "cars196", {"weight": 50.0, "targets": "batch-diffusion(omega=0.99)", "ramp": "constant"}),
@@ -112,6 +113,9 @@ PAPER = [  # from its Sec. 5.1 and the text of its Table 2
     ("sota", "proxygml", "sop", {**IBN, **GML, "loss": "proxy-gml(proxies=1, regulariser=0.0)", "objective_lr": 0.3}),
     ("sota", "ms+das", "cub200", {**DAS, "batch_size": 180, "weight_decay": 8e-4, "system": "das(scaled=8)"}),
     ("sota", "ms+das", "sop", {**DAS, "weight_decay": 4e-4, "system": "das(scaled=8, low=0.5, high=2.0, moved=0.1, constant=false)"}),
+    ("sota", "norm-softmax+memvir", "cars196", {**MEMVIR, "epochs": 2000, "loss": "norm-softmax", "system": "memvir"}),
+    ("sota", "proxynca+memvir", "cars196", {**MEMVIR, "epochs": 2000, "loss": "norm-softmax(scale=24.0)", "system": NCA}),
+    ("sota", "pa+memvir", "sop", {**MEMVIR, "epochs": 200, "loss": "proxy-anchor", "system": "memvir(sets=4, gap=2)"}),
     ("elements", "flat", "cub200", {"targets": "pairwise(scale=0.7)"}),
     ("elements", "flat", "cars196", {"targets": "pairwise(scale=0.01)"}),
     ("elements", "flat", "sop", {"targets": "pairwise(scale=0.5)"}),

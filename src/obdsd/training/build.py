@@ -195,7 +195,7 @@ def system_of(options: TrainOptions, model: Embedder, part: Part) -> System:
     matching = MATCHINGS.build(options.matching, dim=model.dim, teacher_dim=teacher.dim, seed=options.seed)
     distill = SelfDistillation(options.weight, options.temperature, TARGETS.build(options.targets), options.ramp, matching)
     context: dict[str, Any] = {"model": model, "make_loss": make_loss, "teacher": teacher, "distill": distill, "seed": options.seed}
-    system = SYSTEMS.build(options.system, **context, num_classes=len(part.class_names))
+    system = SYSTEMS.build(options.system, **context, num_classes=len(part.class_names), epochs=options.epochs)
     try:
         system.check(len(part))
     except InputError as fault:
