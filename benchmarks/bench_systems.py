@@ -27,6 +27,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "global manifold": ("ms+global", {}),
     "born again (second generation)": ("ms+bar", {}),
     "S2SD, four heads": ("ms+s2sd-msd", {}),
+    "RankMI-style": ("rankmi", {}),
     "DAS": ("ms+das", {}),
     "MemVir, ten sets": ("norm-softmax+memvir", {"system": "memvir(sets=10, gap=0, warm=0)"}),
 }

@@ -29,7 +29,8 @@ SCRATCH = ROOT / "study" / "out"
 RUNS = "runs.jsonl.xz"
 FORMAT = 1  # of a record
 POINTS = 15  # of a curve that a record keeps, beside those that were scored
-KEPT = ("scores", "epoch", "chosen_by", "train", "validation", "reference", "seconds", "threads", "processes", "device", "versions")
+SCORED = ("scores", "reranked", "epoch", "chosen_by", "train", "validation", "reference")
+KEPT = (*SCORED, "seconds", "threads", "processes", "device", "versions")
 
 _cache: dict[Path, tuple[tuple[int, int], dict[str, Record]]] = {}  # by file: which version of it was read, and its runs
 

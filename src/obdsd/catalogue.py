@@ -26,6 +26,7 @@ LOSSES = Table(
         "mean-field": "obdsd.objectives.mean_field:mean_field",
         "epshn": "obdsd.objectives.easy_positive:epshn",
         "proxy-gml": "obdsd.objectives.proxy_gml:proxy_gml",
+        "rankmi": "obdsd.objectives.rank_mi:rankmi",
         "norm-softmax": "obdsd.objectives.norm_softmax:norm_softmax",
         "none": "obdsd.objectives.no_loss:NoLoss",
         "pml": "obdsd.objectives.pml:pml",

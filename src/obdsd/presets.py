@@ -32,6 +32,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "mean-field": {"loss": "mean-field"},
     "epshn": {"loss": "epshn"},
     "proxy-gml": {"loss": "proxy-gml"},
+    "rankmi": {"loss": "rankmi"},
     "norm-softmax": {"loss": "norm-softmax"},
 }
 PREVIOUS = {"teacher": "previous-epoch"}
@@ -100,6 +101,7 @@ SENTENCES = {
     "mean-field": "A contrastive loss between items and one trained vector a class.",
     "epshn": "Each item's easiest positive against its hardest negative; wants several items a class.",
     "proxy-gml": "ProxyGML: several proxies a class, of which an item meets its own and the hardest others.",
+    "rankmi": "RankMI-style, from memory of the paper: a network learns to tell matching pairs by their distance.",
     "norm-softmax": "Softmax over scaled cosines to one proxy a class.",
     "psd": "The model of the epoch before teaches its cosines (progressive self-distillation).",
     "psd-balanced": "PSD whose targets draw to every item alike; not the paper's.",

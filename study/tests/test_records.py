@@ -28,6 +28,16 @@ def test_a_run_becomes_a_record_and_is_not_repeated(places, rows, monkeypatch):
     records.run_all({"r/a/seed-0": small(rows)}, jobs=1)
 
 
+def test_a_record_keeps_the_re_ranked_scores(places, rows):
+    records.run_all({"r/plain": small(rows), "r/walk": small(rows, rerank="diffusion")}, jobs=1)
+    plain, walk = records.find("r/plain"), records.find("r/walk")
+    assert plain["reranked"] == {}
+    assert list(walk["reranked"]) == ["diffusion"]
+    assert {"recall@1", "map@r"} <= walk["reranked"]["diffusion"].keys()
+    assert plain["scores"] == walk["scores"]
+    assert walk["reranked"]["diffusion"] != {name: walk["scores"][name] for name in walk["reranked"]["diffusion"]}
+
+
 def test_a_record_of_other_options_is_refused(places, rows):
     records.add("r/a", {"options": records.settings_of(small(rows))})
     message = r"record of r/a has other options than planned \(lr, seed\); remove it with `python -m study forget r/a`, or give the run"

@@ -40,7 +40,7 @@ def on_loss(name, loss, *methods):
 EXPECTED = {
     "strong-baselines": on_loss("margin", "margin", "obd-sd") | on_loss("r-margin", "r-margin", "obd-sd") | on_loss("ms", MS, "obd-sd"),
     "sota": {name + d: (MS, *HOW["obd-sd"]) for name in ("r50-128", "ibn-512", "r50-512") for d in ("", "+d")}
-    | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""])}
+    | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""]), "rankmi": ("rankmi", *HOW[""])}
     | {"ms+das": (MS, "das(scaled=8)", None)}
     | {"norm-softmax+memvir": ("norm-softmax", PAST, None), "proxynca+memvir": ("norm-softmax(scale=24.0)", PAST, None)}
     | {"pa+memvir": ("proxy-anchor", PAST, None)},
@@ -78,6 +78,7 @@ BUILT = {
     "nt-xent": "NTXentLoss",
     "epshn": "EasyPositive",
     "proxy-gml": "ProxyGML",
+    "rankmi": "RankMI with distance",
     "none": "NoTeacher",
     "das(scaled=8)": "DAS",
     PAST: "MemVir",

@@ -49,7 +49,10 @@ def assert_same(ours, truth):
 PUBLISHED = {
     "norm-softmax": ("NormSoftmax", lambda dim: objectives.norm_softmax(CLASSES, dim, scale=float(ORACLE["scale_softmax"]))),
     "proxy-nca": ("ProxyNCA", lambda dim: objectives.proxy_nca(CLASSES, dim, scale=float(ORACLE["scale_nca"]))),
-    "norm-softmax of twice the scale": ("ProxyNCA", lambda dim: objectives.norm_softmax(CLASSES, dim, scale=2 * float(ORACLE["scale_nca"]))),
+    "norm-softmax of twice the scale": (
+        "ProxyNCA",
+        lambda dim: objectives.norm_softmax(CLASSES, dim, scale=2 * float(ORACLE["scale_nca"])),
+    ),
 }
 
 
@@ -185,7 +188,10 @@ BAD = [
     (lambda: memvir(gap=-1), "gap=-1 must be 0 or more; try 10"),
     (lambda: memvir(warm=-1), "warm=-1 must be 0 or more; use 0 to begin at once"),
     (lambda: memvir(warm=40, epochs=20), "warm=40 leaves no epoch of 20 in which the past takes part; try 0, or train longer"),
-    (lambda: memvir(lambda dim: objectives.multi_similarity()), "remembers one proxy a class, and this loss has none; use loss=norm-softmax,"),
+    (
+        lambda: memvir(lambda dim: objectives.multi_similarity()),
+        "remembers one proxy a class, and this loss has none; use loss=norm-softmax,",
+    ),
     (lambda: memvir(lambda dim: objectives.soft_triple(4, dim)), "remembers one proxy a class, and this loss has none"),
     (lambda: objectives.norm_softmax(4, 5, scale=0), "scale=0 must be above 0 and finite; try 23"),
     (lambda: objectives.norm_softmax(4, 5, scale="23"), "scale='23' is a text; pass a number, without quotes"),

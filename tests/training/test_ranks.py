@@ -61,6 +61,7 @@ STEPS = [
     ("mean-field+psd", {}),
     ("epshn+psd", {"per_class": 4, "batches": "rounds"}),
     ("proxy-gml+psd", {"loss": "proxy-gml(kept=0.2)"}),
+    ("rankmi+psd", {"loss": "rankmi(width=4)", "micro_batch": 3}),
     ("margin+das", {"teacher": "ema", "system": "das(low=0.5, high=2.0, constant=false)", "micro_batch": 3}),
     ("proxy-anchor+memvir", {"teacher": "ema", "system": "memvir(sets=1, gap=0, warm=0)", "micro_batch": 3}),
 ]
@@ -148,7 +149,7 @@ def started(features, pictures, teachers, tmp_path_factory):
 @pytest.mark.parametrize("number", range(len(STEPS)), ids=[name for name, _ in STEPS])
 def test_loss_and_gradients_are_those_of_one_process(started, number):
     """Multi-Similarity, Margin with its β, losses with proxies; memory, EMA and S2SD's heads as teachers; the global and the proxies'
-    manifold; small chunks of the batch; soft labels; a running average."""
+    manifold; small chunks of the batch; soft labels; a running average; networks that learn beside."""
     plan, folder, *_ = started
     name, options = plan["steps"][number]
     alone = one_step(name, options)

@@ -1,5 +1,7 @@
 """Soft labels in a training: by hand, in chunks, after a stop, and what is refused. The other published losses in chunks, too."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ from obdsd.errors import InputError
 from obdsd.options import as_dict
 from obdsd.presets import preset
 from obdsd.training import Trainer, train
+from obdsd.training.checkpoints import read_state
 from tests.oracles import losses as literal
 from tests.training.reading import assert_same_end, few_steps, trainer_of
 
@@ -63,6 +66,7 @@ CHUNKED = [
     ("mean-field", {}),
     ("epshn", {"per_class": 4}),
     ("proxy-gml", {"loss": "proxy-gml(kept=0.2)"}),
+    ("rankmi", {}),
 ]
 
 
@@ -88,7 +92,16 @@ def test_epshn_in_rounds_goes_on_to_the_same_bits(finished, broken_off):
     assert len(batches) == 12 * 8 // 16  # 12 classes of 6: two rounds of 4, two of them drawn again
 
 
-@pytest.mark.parametrize("name", ["recall-at-k", "contextual", "mean-field", "epshn", "proxy-gml", "ms-tuned"])
+def test_a_network_that_learns_beside_goes_on_to_the_same_bits(finished, broken_off):
+    broken = broken_off(Trainer, "step", 6, KeyboardInterrupt, "rankmi", checkpoint_steps=1)
+    state = read_state(Path(broken.out) / "checkpoints" / "last.pt")["system"]
+    assert state["objective.loss.adam.count"] == 5
+    assert state["objective.loss.adam.first"].abs().max() > 0
+    train(broken, show=False)
+    assert_same_end(finished("rankmi").folder, broken.out)
+
+
+@pytest.mark.parametrize("name", ["recall-at-k", "contextual", "mean-field", "epshn", "proxy-gml", "ms-tuned", "rankmi"])
 def test_a_few_steps_lower_the_loss(options, name):
     _, parts = few_steps(options(name, lr=0.01, per_class=4), count=40)
     assert sum(part["base"] for part in parts[-4:]) < sum(part["base"] for part in parts[:4])

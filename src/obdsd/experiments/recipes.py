@@ -87,6 +87,11 @@ def _proxy_gml(benchmark: str) -> dict[str, Any]:
     return how | {"epochs": 50, "schedule": "steps", "lr_steps": (20, 40), "lr_gamma": 0.1}
 
 
+def _rankmi(benchmark: str) -> dict[str, Any]:
+    """Its own settings are not known to us: those of the data, as all losses of the paper have them."""
+    return {"backbone": RESNET50, "dim": 128}
+
+
 def _das(benchmark: str) -> dict[str, Any]:
     """Its published commands for ResNet50 with 512 numbers."""
     how: dict[str, Any] = {
@@ -118,6 +123,7 @@ def _memvir_nca(benchmark: str) -> dict[str, Any]:
 OTHERS: dict[str, tuple[str, Callable[[str], dict[str, Any]]]] = {
     "epshn": ("epshn", _epshn),
     "proxygml": ("proxy-gml", _proxy_gml),
+    "rankmi": ("rankmi", _rankmi),
     "ms+das": ("ms+das", _das),
     "norm-softmax+memvir": ("norm-softmax+memvir", _memvir),
     "proxynca+memvir": ("norm-softmax+memvir", _memvir_nca),

@@ -120,9 +120,9 @@ def options_of(row: Row, scale: Scale, data: str, changed: Mapping[str, Any] = M
     options, changes = preset(row.preset, data, **{**row.changes, **SCALES[scale], **changed}), SETTINGS.get(scale, {})
     options = options.replace(preset=row.preset)  # the row's, whatever its parts: by it times, weights and runs are known
     for kind, table in (("system", SYSTEMS), ("targets", TARGETS)):
-        part = getattr(options, kind)
-        for name, setting in table.settings(part.name).items():
+        for name, setting in table.settings(getattr(options, kind).name).items():
             if name in changes:
+                part = getattr(options, kind)
                 options = options.replace(**{kind: part.with_setting(name, changes[name](part.settings.get(name, setting.default)))})
     if scale == "small" and chooses_weight(row, scale, options):
         return options.replace(weight=CHOICE[1])  # until one is chosen, so that runs and times are known by the same name

@@ -12,6 +12,7 @@ from obdsd.objectives.pml import from_pml
 from obdsd.objectives.proxy_anchor import proxy_anchor
 from obdsd.objectives.proxy_gml import proxy_gml
 from obdsd.objectives.proxy_nca import proxy_nca
+from obdsd.objectives.rank_mi import rankmi
 from obdsd.objectives.recall_at_k import recall_at_k
 from obdsd.objectives.s2sd import S2SD
 from obdsd.objectives.samplers import TripletSampler
@@ -21,5 +22,5 @@ from obdsd.objectives.system import System
 
 __all__ = [
     "S2SD", "Objective", "System", "TripletSampler", "contextual", "epshn", "from_pml", "margin", "mean_field", "multi_similarity",
-    "norm_softmax", "nt_xent", "proxy_anchor", "proxy_gml", "proxy_nca", "r_margin", "recall_at_k", "soft_triple", "supcon",
+    "norm_softmax", "nt_xent", "proxy_anchor", "proxy_gml", "proxy_nca", "r_margin", "rankmi", "recall_at_k", "soft_triple", "supcon",
 ]  # fmt: skip

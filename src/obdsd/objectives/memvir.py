@@ -23,11 +23,11 @@ NOBODY = -1  # the label of a place in the memory that holds no row
 
 
 class MemVir(System):
-    """MemVir: the rows and the proxies of past steps join a proxy loss as virtual classes, which are harder to tell apart than the real ones.
+    """MemVir: the rows and the proxies of past steps join a proxy loss as virtual classes.
 
     Step t meets the steps t-(M+1), t-2(M+1), …, N of them at most. The n-th brings its batch with the labels y + n·C, and its proxies as
     those of the classes n·C to (n+1)·C - 1. The loss is the base loss of all rows against all proxies. What is past is constant; the
-    proxies of today learn as negatives of the past rows, too. The first steps have fewer virtual classes, which is the curriculum.
+    proxies of now learn as negatives of the past rows, too. The first steps have fewer virtual classes, which is the curriculum.
 
     Published with norm-softmax and with ProxyNCA. With Proxy-Anchor it is ours: the positive sum is divided by the number of real and
     virtual classes in the batch, the negative one by that of all. The memory holds N·(M+1) batches and as many copies of the proxies.
@@ -38,6 +38,7 @@ class MemVir(System):
         warm: First epochs of the base loss alone; nothing is remembered in them.
     """
 
+    objective: Any
     past_rows: Tensor
     past_labels: Tensor
     past_proxies: Tensor
@@ -149,7 +150,7 @@ def anchored(S: Float[Tensor, "b p"], labels: Int[Tensor, " b"], alpha: float, m
     return drawn.sum() / own.any(dim=0).sum() + pushed.mean()
 
 
-def _kinds() -> tuple[type[nn.Module], ...]:
+def _kinds() -> tuple[Any, ...]:
     """The losses with one proxy a class whose extension is known."""
     losses = library("losses")
     return NormSoftmax, losses.ProxyNCALoss, losses.ProxyAnchorLoss
