@@ -14,17 +14,20 @@ from typing import Any
 import study.parts  # noqa: F401  registers parts that rows are made of
 from obdsd import cli
 from obdsd.errors import InputError
-from obdsd.models import Embedder
 from study import calibration, records, reranking, search, suspects, tables, teachers, testing, trials, variants, walk
-from study.plan import CUB, CUB_224, LETTERS, REGIMES, ROWS
+from study.plan import CUB, CUB_224, CUB_GEM, LETTERS, LETTERS_GEM, REGIMES, ROWS
 
 
 def compute_features(cub: str) -> None:
     """Compute frozen features of CUB-200-2011 at 128 and 224 pixels and of the built-in letters at 64, once."""
-    for data, size, file in ((f"cub200:{cub}", 128, CUB), (f"cub200:{cub}", 224, CUB_224), ("glyphs", 64, LETTERS)):
-        backbone = records.SCRATCH / "backbone"
-        Embedder("tf_efficientnet_lite0", pretrained="offline", head="none", size=size).save(backbone)
-        if cli.main(["embed", str(backbone), data, "--out", str(records.SCRATCH / file), "--batch-size", "64"]):
+    photos = f"cub200:{cub}"
+    for data, size, pooling, name in (
+        (photos, 128, "avg", CUB), (photos, 224, "avg", CUB_224), ("glyphs", 64, "avg", LETTERS),
+        (photos, 224, "gem", CUB_GEM), ("glyphs", 64, "gem", LETTERS_GEM),
+    ):  # fmt: skip
+        file = records.SCRATCH / name
+        how = ["--size", str(size), "--pooling", pooling, "--out", str(file)]
+        if not file.exists() and cli.main(["embed", "tf_efficientnet_lite0:offline", data, *how]):
             raise SystemExit("the features could not be computed")
 
 

@@ -93,9 +93,17 @@ RECIPE: dict[str, Any] = {
         ({"temperature": 0.05}, {"temperature": 0.2}, {"temperature": 1.0}),
         weights,
     ),
+    "test": {"rerank": "diffusion"},
 }
+LONGER: dict[str, Any] = {
+    **RECIPE,
+    "common": {**RECIPE["common"], "dim": 512},
+    "turns": (*RECIPE["turns"][:3], ({"feature_power": 0.5},), *RECIPE["turns"][3:]),
+}
+"""The same with embeddings of 512 numbers, from features of another pooling, of which a power may be taken."""
 
-CUB, CUB_224, LETTERS, PHOTOS = "cub128.npz", "cub224.npz", "letters64.npz", "CUB_200_2011"
+CUB, CUB_224, CUB_GEM, LETTERS, LETTERS_GEM = "cub128.npz", "cub224.npz", "cub224-gem.npz", "letters64.npz", "letters64-gem.npz"
+PHOTOS = "CUB_200_2011"
 
 REGIMES: dict[str, Regime] = {
     "cub-two-layer-free": Regime(data=CUB, common={**QUIET, **TWO_LAYER}, **FREE),
@@ -107,6 +115,8 @@ REGIMES: dict[str, Regime] = {
     "letters-projected-free": Regime(data=LETTERS, common={**QUIET, **PROJECTED}, **FREE),
     "cub224-recipes": Regime(data=CUB_224, **RECIPE),
     "letters-recipes": Regime(data=LETTERS, **RECIPE),
+    "cub224-gem": Regime(data=CUB_GEM, **LONGER),
+    "letters-gem": Regime(data=LETTERS_GEM, **LONGER),
     "glyphs": Regime(data="glyphs", common={**GLYPHS}, begin={"epochs": 200, "lr": 3e-3}, turns=((),)),
     "glyphs-noise": Regime(
         data="glyphs",
@@ -197,9 +207,11 @@ BEGIN: dict[str, Change] = {
 FIRST_STUDY, LATER = (tuple(ROWS)[: list(ROWS).index("ms-tuned")], tuple(ROWS)[list(ROWS).index("ms-tuned") :])
 NETWORK_ROWS = ("ms", "obd-sd", "psd", "mean-mix", "uniform-mix", "flat")
 RECIPE_ROWS = (*NETWORK_ROWS, "anchor", *LATER)
+GEM_ROWS = ("ms", "psd", "obd-sd", "ms-tuned", "supcon", "soft", "soft-uniform", "soft-random", "soft-average", "anchor-cosine")
 OWN_ROWS = {
     **dict.fromkeys(("cub-network-paper", "cub-network-free"), NETWORK_ROWS),
     **dict.fromkeys(("cub224-recipes", "letters-recipes"), RECIPE_ROWS),
+    **dict.fromkeys(("cub224-gem", "letters-gem"), GEM_ROWS),
 }
 
 

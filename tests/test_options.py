@@ -94,6 +94,7 @@ IMPOSSIBLE = [
     ({"select": "best", "evaluate_every": 0}, "evaluate_every=0 leaves nothing to choose from; try 1"),
     ({"patience": 1, "evaluate_every": 151}, "evaluate_every=151 leaves nothing to choose from; try 1"),
     ({"head": "none", "head_only_epochs": 1}, "head_only_epochs=1 needs a head; use head=linear"),
+    ({"feature_power": 0.5}, "feature_power=0.5 is for features that are not trained; add --frozen"),
     ({"head": "two-layer", "head_init": "projection"}, "head_init=projection needs head=linear, not two-layer"),
     ({"supervision": "none", "label_noise": 0.1}, "label_noise=0.1 has no labels to spoil without supervision; leave it out"),
     ({"preset": "ms"}, 'preset=ms is not what these parts are (ms+previous-epoch); use obdsd.presets.preset("ms", data), which fills in'),
@@ -175,7 +176,7 @@ IDLE = [  # what makes some options do nothing, and values of those options
     ({"init": "run"}, "init=run", {"backbone": "tiny-conv", "pretrained": "none", "pooling": "avg+max", "size": 64, "head": "none"}),
     ({"backbone": "features"}, "backbone=features", {"cache": "kept", "cache_side": 256}),
     ({"frozen": True}, "frozen=True", {"cache": "kept", "cache_side": 256}),
-    ({"init": "run"}, "init=run", {"hidden": 3, "head_init": "projection", "dim": 3, "slices": 3}),
+    ({"init": "run"}, "init=run", {"hidden": 3, "head_init": "projection", "dim": 3, "slices": 3, "feature_power": 0.5}),
     ({"slices": 1}, "slices=1", {"slice_weights": (0.5, 1.0)}),
     ({"backbone": "features"}, "backbone=features", {"skip_unreadable": True}),
     ({"backbone": "tiny-conv"}, "backbone=tiny-conv", {"drop_nan": True}),
@@ -186,7 +187,7 @@ IDLE = [  # what makes some options do nothing, and values of those options
     ({"schedule": "cosine"}, "schedule=cosine", {"lr_gamma": 0.5}),
     ({"keep": "weights"}, "keep=weights", {"average_decay": 0.5}),
 ]
-ACTS_BESIDE = {"average_decay": {"keep": "average"}, "slice_weights": {"slices": 2}}
+ACTS_BESIDE = {"average_decay": {"keep": "average"}, "slice_weights": {"slices": 2}, "feature_power": {"backbone": "features"}}
 ACTS_BESIDE |= {"momentum": {"optimizer": "sgd"}, "drop_nan": {"backbone": "features"}, "lr_gamma": {"schedule": "steps", "lr_steps": (2,)}}
 
 

@@ -75,7 +75,15 @@ def _number(name: str, kind: type, value: Any) -> Any:
             raise ValueError
         return number
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{name}={value} must be a {'whole ' if kind is int else ''}number") from None
+        raise InputError(f"{name}={value} must be a {'whole ' if kind is int else ''}number{_of_percent(value)}") from None
+
+
+def _of_percent(value: Any) -> str:
+    """What to write for 5%."""
+    try:
+        return f"; write {float(value[:-1]) / 100:g}" if isinstance(value, str) and value.endswith("%") else ""
+    except ValueError:
+        return ""
 
 
 def _choice(name: str, choices: list[Any], value: Any) -> Any:

@@ -67,6 +67,8 @@ def check_limits(kind: type, values: Mapping[str, Any]) -> None:
 
 
 def _limits(low: float, above: float, below: float) -> str:
+    if above > -INFINITY and below < INFINITY:
+        return f"between {above:g} and {below:g}"
     if below < INFINITY:
         return f"from {low:.10g} to less than {below:.10g}"
     return f"{low:g} or more" if low > -INFINITY else f"a number above {above:g}" if above > -INFINITY else "finite"
@@ -171,7 +173,7 @@ def _if_nothing_is_drawn(options: Any) -> str:
     return _unless("supervision", "labels")(options) or _unless("batches", "drawn")(options)
 
 
-ARCHITECTURE = ("backbone", "pooling", "head", "hidden", "dim", "slices", "slice_weights", "size", "batchnorm")
+ARCHITECTURE = ("backbone", "pooling", "head", "hidden", "dim", "slices", "slice_weights", "feature_power", "size", "batchnorm")
 """Options that say what a model is made of; with `init` they follow from the model that is there."""
 
 METHOD, LENGTH, RUN, DATA = "what is learned from", "length and speed", "the run", "data and labels"
@@ -269,7 +271,9 @@ class TrainOptions:
         MODEL, idle=_if_given,
     )  # fmt: skip
     init: str | None = option(None, "A run or a model folder to begin with: its backbone and its head are trained on.", MODEL)
-    pooling: Literal["avg", "avg+max", "token"] = option("avg", "How local features become one row.", MODEL, idle=_if_given)
+    pooling: Literal["avg", "avg+max", "gem", "token"] = option(
+        "avg", "How local features become one row; gem, the mean of cubes, finds more than avg.", MODEL, idle=_if_given
+    )
     head: Literal["linear", "two-layer", "none"] = option("linear", "The layers on the pooled features.", MODEL, idle=_if_begun)
     hidden: int | None = option(
         None, "Width of a two-layer head between its layers; default that of the features.", MODEL, at_least=1, idle=_if_begun
@@ -287,6 +291,10 @@ class TrainOptions:
     slice_weights: tuple[float, ...] = option(
         (), "What each slice is multiplied by in the embedding, as 0.5,1,1,1; default 1 for all.", MODEL, above=0, idle=_if_no_slices
     )
+    feature_power: float = option(
+        1.0, "Exponent of frozen features before the head, with their signs; 0.5 tames the few large ones, 1 leaves them as they are.",
+        MODEL, above=0, idle=_if_begun,
+    )  # fmt: skip
     batchnorm: Literal["frozen", "train"] | None = option(
         None, "Whether BatchNorm keeps its statistics; default frozen with pretrained weights, else train.", MODEL, idle=_if_fixed
     )
@@ -437,6 +445,8 @@ class TrainOptions:
         projects = self.head_init == "projection" and self.init is None
         _require(not projects or self.head == "linear", self, "head_init", f"needs head=linear, not {self.head}")
         _require(not (self.frozen and self.backbone == "features"), self, "frozen", "is for images, embeddings are features; leave it out")
+        fixed = self.frozen or self.backbone == "features" or self.init is not None
+        _require(fixed or self.feature_power == 1, self, "feature_power", "is for features that are not trained; add --frozen")
         views = self.supervision == "none" and self.loss.name != "none"
         fixed = views and self.frozen
         _require(not fixed, self, "supervision", "needs views of an image, frozen features have none; leave one of them out")

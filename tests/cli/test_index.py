@@ -58,7 +58,7 @@ def test_an_index_is_built_changed_and_told_of(obdsd, made, tmp_path):
         "re-rankers: alpha-qe(neighbours=3) (kept)",
         f"items of folder:{photos}: 8",
         f"items of manifest:{made / 'list.csv'}: 40",
-        "labels: 4, cat 15, ant 13, dog 12, bee 8",
+        "4 labels: cat (15), ant (13), dog (12), bee (8)",
         "model: tiny-conv, head linear, images of 32 px",
         "false-match rate 0.01: similarity 0.500, measured on held.npz",
     ]
@@ -135,12 +135,12 @@ def test_what_is_found_is_a_table_json_or_a_page(obdsd, indexed, tmp_path):
 def test_nothing_alike_is_said_in_table_json_and_page(obdsd, indexed, tmp_path):
     index = Index.open(indexed)
     most = index.search("cat-query-1.png", 1)[0].hits[0].similarity
-    index.set_thresholds({0.01: {"similarity": 0.0}, 0.001: {"similarity": 1.5}})
+    index.set_thresholds({0.01: {"similarity": 0.0}, 0.001: {"similarity": 1.0}})
     words = ("search", indexed, "cat-query-1.png", "--device", "cpu")
     assert obdsd(*words)[1].count("\n") == 6
-    for flags in (["--threshold", 1.5], ["--false-match-rate", 0.001]):
+    for flags in (["--threshold", 1], ["--false-match-rate", 0.001]):
         code, printed, _ = obdsd(*words, *flags, "--out", tmp_path / "x.html")
-        line = f"nothing alike: the nearest item has {most:.3f}, less than 1.500 (--threshold -1 finds all)"
+        line = f"nothing alike: the nearest item has {most:.3f}, less than 1.000 (--threshold -1 finds all)"
         assert (code, printed) == (0, f"cat-query-1.png\n      {line}\npage: {tmp_path / 'x.html'}\n")
         assert f"Nothing alike: the nearest item has a similarity of {most:.3f}." in (tmp_path / "x.html").read_text()
         assert json.loads(obdsd(*words, *flags, "--json")[1])["answers"] == [
@@ -220,6 +220,9 @@ REFUSED = [
     (["search", "x.index", "a.png", "--k", "0"], "--k 0 must be 1 or more"),
     (["search", "x.index", "a.png", "--out", "x.htm"], "--out 'x.htm' must end in .html; rename it"),
     (["search", "x.index", "a.png", "--threshold", "1", "--false-match-rate", "0.1"], "--threshold 1 and --false-match-rate 0.1 are given"),
+    (["search", "x.index", "a.png", "--threshold", "80"], "--threshold 80 must be a cosine, from -1 to 1; try 0.8"),
+    (["search", "x.index", "a.png", "--threshold", "80%"], "--threshold 80% must be a number; write 0.8"),
+    (["index", "tiny", "manifest:none.csv", "--out", "y.index", "--store", "milvus:http://a:b@c"], "--store must hold no password; set"),
     (["index", "tf_efficientnet_lite0", "manifest:list.csv", "--out", "y.index"], "MODEL 'tf_efficientnet_lite0' does not exist, and as a "
      "backbone it lacks its weights; did you mean tf_efficientnet_lite0:offline?"),
     (["index", "runs/first", "manifest:list.csv", "--out", "y.index"], "MODEL 'runs/first' does not exist; train it first (obdsd train "
@@ -244,6 +247,8 @@ def test_what_a_word_means_that_names_nothing(obdsd, refused, made, tmp_path):
     out = tmp_path / "x.index"
     assert obdsd("index", "tiny", f"folder:{photos}", "--out", out, *HERE)[0] == 0
     assert refused("search", out, "owl.png").endswith("no item of the index; did you mean animals/birds/owl.png?")
+    assert refused("search", out, "animals/birds/Owl.PNG").endswith("did you mean animals/birds/owl.png?")
+    assert refused("search", tmp_path / "y.index", "owl.png").endswith(f"y.index: no such folder; did you mean {out}?")
     assert refused("search", out, "animals/brids/owlet.png").endswith("did you mean animals/birds/owlet.png?")
     assert refused("index", out, "--remove", "walnut.png").endswith("did you mean food/nuts/walnut.png?; nothing was removed")
     line = refused("search", out, "animals/birds")
@@ -253,6 +258,7 @@ def test_what_a_word_means_that_names_nothing(obdsd, refused, made, tmp_path):
     assert refused("search", out, "owl", "--within", "foot").endswith("its labels, the most alike first: food, animals")
     Image.new("RGB", (90, 70), (200, 9, 9)).save(tmp_path / "new.jpg")
     assert obdsd("search", out, tmp_path / "new.jpg", "-k", 1)[0] == 0
+    assert refused("search", out, tmp_path / "nw.jpg").endswith(f"did you mean {tmp_path / 'new.jpg'}?")
     (tmp_path / "note.jpg").write_text("no image")
     assert re.fullmatch(r".*note.jpg: cannot be read as an image \(.*\); give an image", refused("search", out, tmp_path / "note.jpg"))
 

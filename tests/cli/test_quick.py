@@ -68,6 +68,10 @@ OF_AN_INDEX = {  # faiss reads its vectors
     "search x.index bad.yaml --within clas": "--within 'clas' is no label of the index; its labels, the most alike first: class ",
     "calibrate x.index folder:nope": "nope: no such folder",
     "calibrate nope folder:photos": "nope: no such folder; give an index",
+    "serve nope": "nope: no such folder; give an index",
+    "serve x.indx": "x.indx: no such folder; did you mean x.index?",
+    "calibrate x.index folder:photos --rates 10": "--rates 10.0 must be between 0 and 1",
+    "index x.index --store milvus:localhost:19530": "--store milvus:localhost:19530 must be folder, milvus:FILE.db (Milvus Lite) or",
     "data suspects tf_efficientnet_lite0:offline folder:nope": "nope: no such folder",
 }
 WITH_TIMM = {  # which alone knows the tags of its weights

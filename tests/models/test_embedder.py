@@ -40,6 +40,11 @@ def test_pooling_by_hand():
     assert pool(tokens, "token", prefix_tokens=1).tolist() == [[100, 200]]
     assert pool(tokens, "avg", prefix_tokens=1).tolist() == [[4 / 2, 6 / 2]]
     assert pool(tokens, "avg+max", prefix_tokens=1).tolist() == [[4 / 2 + 3, 6 / 2 + 5]]
+    cubes = [[((1 + 8 + 27 + 216) / 4) ** (1 / 3), 1e-6]]  # what is below 0 counts as next to nothing
+    torch.testing.assert_close(pool(grid, "gem"), torch.tensor(cubes))
+    torch.testing.assert_close(
+        pool(tokens, "gem", prefix_tokens=1), torch.tensor([[((1 + 27) / 2) ** (1 / 3), ((125 + 1) / 2) ** (1 / 3)]])
+    )
     rows = torch.tensor([[1.0, 2.0]])
     assert torch.equal(pool(rows), rows)
 
@@ -122,6 +127,26 @@ def test_slices_stay_with_the_head_and_tell_models_apart():
     assert len({Embedder("tiny-conv", **each, unit_features=True).digest() for each in (made, *others)}) == 4
 
 
+@pytest.mark.parametrize("head", ["linear", "none"])
+def test_the_power_of_features_by_hand(head):
+    model = Embedder("features", features=3, dim=2 if head == "linear" else None, head=head, feature_power=0.5).double()
+    x = torch.tensor([[4.0, 0.0, -9.0], [1.0, 16.0, 4.0]], dtype=torch.float64, requires_grad=True)
+    before = torch.tensor([[2, 0, -3], [1, 4, 2]], dtype=torch.float64) / torch.tensor([[13.0], [21.0]], dtype=torch.float64) ** 0.5
+    torch.testing.assert_close(model.before_head(x), before, atol=1e-6, rtol=0)
+    torch.testing.assert_close(model(x), nn.functional.normalize(model.head(before), dim=1), atol=1e-6, rtol=0)
+    torch.testing.assert_close(model(7 * x), model(x))  # as features of unit length
+    (gradient,) = torch.autograd.grad(model(x)[:, 0].sum(), x)
+    assert gradient.isfinite().all()  # a root's is not, at 0
+
+
+def test_the_power_of_features_stays_with_the_head_and_tells_models_apart():
+    model = Embedder("tiny-conv", dim=8, feature_power=0.5, unit_features=True).eval()
+    x, alone = images(3, 32), model.head_alone().eval()
+    assert torch.equal(alone(model.headless()(x)), model(x))
+    assert torch.equal(model.headless().joined(alone)(x), model(x))
+    assert len({Embedder("tiny-conv", dim=8, feature_power=p).digest() for p in (0.25, 0.5, 1)}) == 3
+
+
 def test_a_headless_copy_gives_the_pooled_features_and_can_be_saved(tmp_path):
     model, x = embedder(head="two-layer", hidden=5, dim=3).eval(), images()
     bare = model.headless()
@@ -198,7 +223,7 @@ WRONG = [
     ({"backbone": "bninception"}, "backbone='bninception' is not known to timm; try bn-inception"),
     ({"backbone": "hf-hub:evil/model"}, "is not known to timm; timm.list_models"),
     ({"backbone": "resnet50.magic"}, "backbone='resnet50.magic' names weights that timm does not know; .*resnet50.tv_in1k"),
-    ({"pooling": "max"}, "pooling='max' is no choice; use avg or avg.max or token"),
+    ({"pooling": "max"}, "pooling='max' is no choice; use avg or avg.max or gem or token"),
     ({"head": "mlp"}, "head='mlp' is no choice; use linear or two-layer or none"),
     ({"batchnorm": "sync"}, "batchnorm='sync' is no choice; use frozen or train"),
     ({"dim": 0}, "dim=0 must be a whole number in 1..65536"),
@@ -210,6 +235,7 @@ WRONG = [
     ({"slices": 0}, "slices=0 must be a whole number in 1..65536"),
     ({"slices": 2, "slice_weights": (1, 2, 3)}, r"slice_weights=.1, 2, 3. must be one a slice, of slices=2; or leave it out: all are 1"),
     ({"slice_weights": (1,)}, r"slice_weights=.1,. must be one a slice, of slices=1"),
+    ({"feature_power": 0}, "feature_power=0 must be a number above 0, 10 at most; try 0.5"),
     ({"slices": 2, "slice_weights": (1, 0)}, r"slice_weights=.1, 0. must be positive numbers; give one a slice"),
     ({"backbone": "features"}, "features=None goes with backbone=features"),
     ({"features": 4}, "features=4 goes with backbone=features"),

@@ -20,6 +20,8 @@ MODELS = {
     "tiny-conv": lambda: trained(backbone="tiny-conv"),
     "features": lambda: Embedder("features", features=6, head="two-layer", unit_features=True, dim=4),
     "slices": lambda: Embedder("features", features=6, dim=8, slices=4, slice_weights=(0.5, 1, 1, 1)),
+    "a power of features": lambda: Embedder("features", features=6, dim=4, feature_power=0.5),
+    "generalised mean": lambda: trained(backbone="resnet10t", size=64, pooling="gem"),
     "a ResNet": lambda: trained(backbone="resnet10t", size=64, pooling="avg+max"),
     "a ViT": lambda: Embedder("vit_tiny_patch16_224", pretrained="none", size=32, pooling="token", dim=8),
     "lite0 with its weights": lambda: open_model("tf_efficientnet_lite0:offline", size=64),

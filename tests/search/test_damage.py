@@ -260,6 +260,19 @@ def test_photos_that_are_gone_are_told_with_the_command_that_helps(index, place)
         index.refresh(f"folder:{place / 'nowhere'}", how=QUIET)
 
 
+def test_of_two_collections_the_one_that_is_gone_moved(index, place):
+    photo(place / "birds" / "owl" / "0.png", 1, 90)
+    index = index.add(f"folder:{place / 'birds'}", how=QUIET)
+    shutil.copytree(place / "photos", place / "copy")
+    with refused("copy: which collection moved there cannot be told; the index has folder:", "; give it the name it had"):
+        index.refresh(f"folder:{place / 'copy'}", how=QUIET)
+    (place / "photos").rename(place / "moved")
+    index = index.refresh(f"folder:{place / 'moved'}", how=QUIET)
+    assert index.change == (37, 0, 0, 0, 0)
+    assert [source.data for source in index.settings.sources] == [f"folder:{place / name}" for name in ("moved", "birds")]
+    assert all(index.file(number).is_file() for number in range(37))
+
+
 def test_names_that_came_to_be_in_two_collections_are_refused(index, place):
     photo(place / "birds" / "owl" / "0.png", 1, 90)
     index = index.add(f"folder:{place / 'birds'}", how=QUIET)

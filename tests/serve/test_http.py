@@ -44,7 +44,7 @@ ASKED = [
     ({"rerank": "true", "k": 7}, {"rerank": "alpha-qe(neighbours=2)", "k": 7}),
     ({"within": NASTY}, {"within": NASTY}),
     ({"threshold": 0.9999}, {"threshold": 0.9999}),
-    ({"threshold": 1.5, "rerank": "on"}, {"threshold": 1.5, "rerank": "alpha-qe(neighbours=2)"}),
+    ({"threshold": 1.0, "rerank": "on"}, {"threshold": 1.0, "rerank": "alpha-qe(neighbours=2)"}),
     ({"threshold": "", "within": ""}, {}),
 ]
 
@@ -99,6 +99,7 @@ REFUSED = [
     ("/api/search", b'{"item": "ant/0.png", "k": 0}', JSON, 422, "k=0: input should be greater than or equal to 1"),
     ("/api/search", b'{"item": "ant/0.png", "k": 101}', JSON, 422, "k=101: input should be less than or equal to 100"),
     ("/api/search", b'{"item": "ant/0.png", "kk": 1}', JSON, 422, "kk: there is no such field; there are image, item, k, rerank, "),
+    ("/api/search", b'{"item": "ant/0.png", "threshold": 80}', JSON, 422, "threshold=80: input should be less than or equal to 1"),
     ("/api/search", b'{"item": "ant/0.png", "threshold": NaN}', JSON, 422, "threshold=nan: input should be a finite number"),
     (
         "/api/search",
@@ -145,6 +146,16 @@ def test_foreign_files_are_refused_in_one_line(server):
         assert answer.status == 422
         assert answer.body["detail"].startswith(line)
     assert server.search(whole, item="ant/0.png").body["detail"].startswith("an image or an item must be given, and not both")
+
+
+def test_fields_of_other_kinds_are_named(server):
+    body, headers = form(png(photo(1, 90)))
+    answer = server.ask("/api/search", body.replace(b'name="image"', b'name="img"'), headers)
+    assert (answer.status, answer.body["detail"][:29]) == (422, "img: there is no such field; ")
+    body, headers = form(item="photo.jpg")
+    answer = server.ask("/api/search", body.replace(b'name="item"', b'name="image"'), headers)  # curl -F image=photo.jpg, without the @
+    line = "image is a text, not a file; send the file itself, such as by curl -F image=@photo.jpg"
+    assert (answer.status, answer.body["detail"]) == (422, line)
 
 
 def test_what_is_no_http_and_no_form_is_refused(server):

@@ -36,6 +36,15 @@ def test_the_head_begins_with_the_largest_singular_vectors(options, features, tm
         np.testing.assert_allclose(P.T @ P, directions.T @ directions, atol=1e-4)
 
 
+def test_it_is_that_of_the_features_that_the_head_is_given(options):
+    run = train(options("ms", **STANDING, feature_power=0.5), show=False)
+    rows = open_data(options().data)["train"].matrix()
+    rooted = np.sign(rows) * np.abs(rows) ** 0.5
+    directions = np.linalg.svd(rooted / np.linalg.norm(rooted, axis=1, keepdims=True))[2][:6]
+    P = head_of(run.folder).numpy()
+    np.testing.assert_allclose(P.T @ P, directions.T @ directions, atol=1e-4)
+
+
 def test_slices_begin_as_the_projection_with_a_like_share_each(options):
     """Turned: the same products, and no slice that the training set's rows hardly reach."""
     plain, sliced = (head_of(train(options("ms", **STANDING, slices=n, out=f"{options().out}-{n}"), show=False).folder) for n in (1, 3))

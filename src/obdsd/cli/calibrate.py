@@ -38,8 +38,10 @@ class Options(ModelOptions):
     )
     size: int | None = _of_the_model()
     resize: int | None = _of_the_model()
-    pooling: Literal["avg", "avg+max", "token"] | None = _of_the_model()
-    rates: tuple[float, ...] = option((), "False-match rates; default 0.01,0.001, as far as there are items enough to show them.")
+    pooling: Literal["avg", "avg+max", "gem", "token"] | None = _of_the_model()
+    rates: tuple[float, ...] = option(
+        (), "False-match rates; default 0.01,0.001, as far as there are items enough to show them.", above=0, below=1
+    )
     part: Literal["test", "val"] = option("test", "Which items; test stands for query and gallery where the data have these.")
     seed: int = option(0, "Seed of the bootstrap over classes.", at_least=0, below=LARGEST)
     forget: bool = option(False, "Remove the thresholds that are kept in the index: a search then finds all again.")

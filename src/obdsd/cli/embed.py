@@ -34,7 +34,7 @@ class BackboneOptions:
     resize: int | None = option(
         None, "Their shorter side before the centre crop, for BACKBONE:WEIGHTS; default in proportion to the size.", at_least=1
     )
-    pooling: Literal["avg", "avg+max", "token"] | None = option(
+    pooling: Literal["avg", "avg+max", "gem", "token"] | None = option(
         None, "How local features become one row, for BACKBONE:WEIGHTS; default avg."
     )
 

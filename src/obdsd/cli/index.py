@@ -76,6 +76,10 @@ class Options(PassOptions):
         if only_look and not (Path(self.model).expanduser() / "index.json").is_file():
             raise InputError("say what to do: DATA and --out for a new index; --add, --remove, --refresh or --rerank to change one")
         check_engine(self.engine, self.device)
+        if self.store is not None:
+            from obdsd.search.milvus import uri_of
+
+            uri_of(self.store)
 
 
 def run(options: Options) -> None:
@@ -184,9 +188,9 @@ def _content(index: Index) -> list[str]:
     settings, items = index.settings, Counter(item.source for item in index.items)
     labels = Counter(item.label for item in index.items if item.label is not None)
     lines = [f"items of {source.data}: {items[number]:,}" for number, source in enumerate(settings.sources)]
-    shown = ", ".join(f"{label} {count:,}" for label, count in labels.most_common(LABELS))
+    shown = ", ".join(f"{label} ({count:,})" for label, count in labels.most_common(LABELS))
     more = ", …" if len(labels) > LABELS else ""
-    lines += [f"labels: {len(labels):,}, {shown}{more}"] if labels else []
+    lines += [f"{len(labels):,} labels: {shown}{more}"] if labels else []
     without = len(index.items) - labels.total()
     lines += [f"without a label: {without:,}"] if without else []
     model = read_mapping(checked(index.path, settings.files["model.json"]))

@@ -50,6 +50,8 @@ class Options:
             check_suffix(self.out, (".html",))
         if self.threshold is not None and self.false_match_rate is not None:
             raise InputError(f"threshold={self.threshold:g} and false_match_rate={self.false_match_rate:g} are given; give one of them")
+        if self.threshold is not None and not -1 <= self.threshold <= 1:
+            raise InputError(f"threshold={self.threshold:g} must be a cosine, from -1 to 1; try 0.8")
 
 
 def run(options: Options) -> None:

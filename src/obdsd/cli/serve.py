@@ -29,6 +29,10 @@ class Options:
 
 
 def run(options: Options) -> None:
+    from obdsd.search.folder import read_settings
+
+    path = Path(options.index).expanduser()
+    read_settings(path)  # seconds of imports: what is wrong is told before
     with explain_missing():
         from obdsd.serve import Engine, Limits, listen, open_index, serve
         from obdsd.serve.guard import is_loopback
@@ -40,7 +44,7 @@ def run(options: Options) -> None:
     )
     with listen(options.host, options.port) as listening:
         with stages(unit="items") as progress:
-            opened = open_index(Path(options.index).expanduser(), options.rerank, options.device, progress=progress)
+            opened = open_index(path, options.rerank, options.device, progress=progress)
         if not is_loopback(listening.getsockname()[0]):
             print("obdsd: everybody who can reach this machine can search, and see the photos; there is no password", file=sys.stderr)
         facts = f"{len(opened.index.items):,} items" + ("" if opened.rerank is None else f", re-ranked by {opened.rerank} on demand")

@@ -32,7 +32,8 @@ class Embedder(nn.Module):
     Args:
         backbone: A name of timm, `bn-inception`, `tiny-conv` for 32×32 images, or `features` for rows that are given.
         dim: Length of the rows; default 128, with head `none` that of the features.
-        pooling: `avg` over places, `avg+max` (the paper's "+D"), or `token`, a transformer's class token.
+        pooling: `avg` over places, `avg+max` (the paper's "+D"), `gem`, the cube root of the mean of cubes,
+            or `token`, a transformer's class token.
         head: `linear`, `two-layer` (ReLU between), or `none`: the pooled features themselves.
         hidden: Width of a two-layer head between its layers; default that of the features.
         slices: Equal parts of a row, each brought to unit length by itself before the row is.
@@ -45,6 +46,7 @@ class Embedder(nn.Module):
         features: Length of the rows that are given to the backbone `features`.
         size: Side of the images, if not the backbone's own.
         unit_features: Whether pooled features are brought to unit length before the head, as those of a file of embeddings are.
+        feature_power: Exponent of the features before the head, with their signs; then they are brought to unit length. 1 leaves them.
         seed: For all that is initialised at random; torch's global generator is left alone.
 
     >>> embedder = Embedder("features", features=512, dim=64)
@@ -74,6 +76,7 @@ class Embedder(nn.Module):
         features: int | None = None,
         size: int | None = None,
         unit_features: bool = False,
+        feature_power: float = 1.0,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -91,6 +94,7 @@ class Embedder(nn.Module):
             dim=128 if dim is None and head != "none" else dim,
             batchnorm=batchnorm or ("train" if pretrained == "none" else "frozen"),
             unit_features=unit_features,
+            feature_power=feature_power,
         )
         if (backbone == FEATURES and pretrained != "none") or (backbone == TINY_CONV and pretrained == "imagenet"):
             refuse("pretrained", pretrained, f"weights do not exist for {backbone}", "use none")
@@ -102,7 +106,7 @@ class Embedder(nn.Module):
             self.dim = self.architecture.dim or self.feature_dim
             self.head = _make_head(head, self.feature_dim, hidden or self.feature_dim, self.dim)
         if pooling == "token" and not backbones.has_class_token(self.backbone):
-            refuse("pooling", pooling, f"needs a class token, {backbone} has none", "use avg or avg+max")
+            refuse("pooling", pooling, f"needs a class token, {backbone} has none", "use avg, avg+max or gem")
         if pretrained == "offline":
             assert self.preprocessing is not None
             self.preprocessing = fit_offline(self.backbone, backbone, self.preprocessing)
@@ -138,8 +142,17 @@ class Embedder(nn.Module):
 
     def embed(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b d"]:
         """Unit rows of pooled features; normalised in float32 whatever the model's precision."""
-        rows = self.head(_unit(features) if self.architecture.unit_features else features)
+        rows = self.head(self.before_head(features))
         return _unit(rows if self.architecture.slices == 1 else self._weighted(self.slices_of(rows)))
+
+    def before_head(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b f"]:
+        """What the head is given of pooled features: as they are, of unit length, or of unit length after their power."""
+        own = self.architecture
+        features = _unit(features) if own.unit_features else features
+        if own.feature_power == 1:
+            return features
+        tamed = features.abs().clamp(min=SMALLEST) ** own.feature_power  # a root has no finite gradient at 0
+        return _unit(tamed * features.sign())
 
     def slices_of(self, rows: Float[Tensor, "b d"]) -> Float[Tensor, "b k s"]:
         """The slices of rows, each of unit length: of the model's own unit rows, too, with the same gradient, for a loss on each."""
@@ -169,7 +182,8 @@ class Embedder(nn.Module):
         """Tells a model from others by all that decides its rows."""
         own = self.architecture
         sliced = f" {own.slices} {own.slice_weights}" if own.slices > 1 else ""
-        about = f"{own}{sliced} {self.preprocessing} {state_digest(self.state_dict())}"
+        powered = f" power {own.feature_power}" if own.feature_power != 1 else ""
+        about = f"{own}{sliced}{powered} {self.preprocessing} {state_digest(self.state_dict())}"
         return hashlib.blake2b(about.encode(), digest_size=16).hexdigest()
 
     def headless(self) -> Embedder:
@@ -241,7 +255,8 @@ class Embedder(nn.Module):
         require(x.is_floating_point(), "x.dtype", x.dtype, "must be floating point", "apply the embedder's preprocessing first")
 
 
-_NO_HEAD: dict[str, Any] = {"head": "none", "hidden": None, "dim": None, "slices": 1, "slice_weights": ()}
+_NO_HEAD: dict[str, Any] = {"head": "none", "hidden": None, "dim": None, "slices": 1, "slice_weights": (), "feature_power": 1.0}
+SMALLEST = 1e-12  # of a feature whose power is taken
 
 
 def _head_of(architecture: Architecture) -> dict[str, Any]:

@@ -22,8 +22,9 @@ from obdsd.models.weights import read_tensors
 from obdsd.preprocessing import LARGEST_IMAGE, Preprocessing, check_choice, check_length
 from obdsd.provenance import TrainedOn, read_made_by
 
-FORMAT = 5
-EARLIER: dict[int, dict[str, Any]] = {4: {"slices": 1, "slice_weights": []}}
+FORMAT = 6
+EARLIER: dict[int, dict[str, Any]] = {5: {"feature_power": 1.0}}
+EARLIER[4] = {**EARLIER[5], "slices": 1, "slice_weights": []}
 EARLIER[3] = {**EARLIER[4], "made_by": None}
 EARLIER[2] = {**EARLIER[3], "unit_features": False}
 EARLIER[1] = {**EARLIER[2], "trained_on": None}
@@ -48,6 +49,7 @@ class Architecture:
     unit_features: bool
     slices: int = field(repr=False)  # a model without slices keeps the digest that it had before there were any
     slice_weights: Sequence[float] = field(repr=False)  # () is 1 for all
+    feature_power: float = field(repr=False)  # likewise
 
     def __post_init__(self) -> None:
         require(isinstance(self.backbone, str), "backbone", reprlib.repr(self.backbone), "must be a string", "give its name")
@@ -64,6 +66,9 @@ class Architecture:
         fits = self.hidden is None or self.head == "two-layer"
         require(fits, "hidden", self.hidden, f"does not go with head={self.head}", "use head=two-layer or leave it out")
         self._check_slices()
+        power = type(self.feature_power) in (int, float) and 0 < self.feature_power <= 10
+        require(power, "feature_power", reprlib.repr(self.feature_power), "must be a number above 0, 10 at most", "try 0.5")
+        object.__setattr__(self, "feature_power", float(self.feature_power))
         rows = self.backbone == FEATURES
         require(rows == (self.features is not None), "features", self.features, f"goes with backbone={FEATURES}", "give both or neither")
         require(not rows or self.pooling == "avg", "pooling", self.pooling, "needs a map, features are rows", "leave pooling out")

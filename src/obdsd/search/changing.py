@@ -198,7 +198,7 @@ def _without(index: Index, names: Sequence[str]) -> list[Source]:
 def _reopened(index: Index, source: Source, progress: Progress) -> Collection:
     """A collection of an index as it is now."""
     kind, _, place = source.data.partition(":")
-    if place and not Path(place).exists():
+    if _gone(source):
         command = f"obdsd index {shlex.quote(str(index.path))} --refresh {kind}:NEW_PLACE"
         raise InputError(f"{index.path}: its data are no longer at {place}; if they moved: {command}; nothing was changed")
     collection = open_data(source.data, root=source.root, **source.opening, beside=True, progress=progress)
@@ -206,14 +206,22 @@ def _reopened(index: Index, source: Source, progress: Progress) -> Collection:
     return collection
 
 
+def _gone(source: Source) -> bool:
+    """Whether a collection is no longer where it was."""
+    place = source.data.partition(":")[2]
+    return bool(place) and not Path(place).exists()
+
+
 def _moved(settings: Settings, source: Source) -> tuple[list[Source], int]:
-    """The sources, one of which is now elsewhere, and its number: the one of this kind, of several the one that is called the same."""
+    """The sources, one of which is now elsewhere, and its number: the one of this kind, of several the one that is called the same, or else
+    the one that is no longer where it was."""
     alike = [number for number, known in enumerate(settings.sources) if data_kind(known.data) == data_kind(source.data)]
     if len(alike) > 1:
-        alike = [number for number in alike if short_name(settings.sources[number].data) == short_name(source.data)]
+        named = [number for number in alike if short_name(settings.sources[number].data) == short_name(source.data)]
+        alike = named or [number for number in alike if _gone(settings.sources[number])]
     if len(alike) != 1:
         known_data = ", ".join(known.data for known in settings.sources)
-        raise InputError(f"{source.data}: which collection moved there cannot be told; the index has {known_data}; give its kind and name")
+        raise InputError(f"{source.data}: which collection moved there cannot be told; the index has {known_data}; give it the name it had")
     (number,) = alike
     known = settings.sources[number]
     sources = [*settings.sources]

@@ -6,6 +6,7 @@ reads sees the old index or the new one, whenever a writer is killed. Files that
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import os
@@ -110,7 +111,10 @@ def read_settings(path: Path) -> Settings:
         if (path / PARTIAL).is_dir():
             raise InputError(f"{path}: is an index that is not complete; run the same obdsd index command again, it goes on from there")
         what = "is a folder without index.json" if path.is_dir() else "is a file" if path.exists() else "no such folder"
-        raise InputError(f"{path}: {what}; give an index, as obdsd index MODEL DATA --out photos.index writes")
+        remedy = "give an index, as obdsd index MODEL DATA --out photos.index writes"
+        if not path.exists() and (near := _index_beside(path)) is not None:
+            remedy = f"did you mean {near}?"
+        raise InputError(f"{path}: {what}; {remedy}")
     try:
         record = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as damage:
@@ -123,6 +127,14 @@ def read_settings(path: Path) -> Settings:
     except (KeyError, ValueError, TypeError, AttributeError) as damage:
         reason = f"{type(damage).__name__} {' '.join(str(damage).split())[:80]}"
         raise InputError(f"{file}: is not what obdsd index writes ({reason}); {_REMEDY}") from damage
+
+
+def _index_beside(path: Path) -> Path | None:
+    """The index whose name is most like that of one that is not there."""
+    folder = path.parent
+    names = [file.parent.name for file in folder.glob(f"*/{SETTINGS}")] if folder.is_dir() else []
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return folder / near[0] if near else None
 
 
 _REMEDY = "restore it, or build the index anew"

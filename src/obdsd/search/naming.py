@@ -14,10 +14,10 @@ SHOWN = 20  # labels in a message
 
 
 def nearest_name(word: str, names: Iterable[str]) -> str | None:
-    """The name that is most like a word. The last part counts first: owl.png means birds/owl.png, not food/nuts/walnut.png.
+    """The name that is most like a word. The last part counts first: owl.png means birds/OWL.PNG, not food/nuts/walnut.png.
 
-    >>> nearest_name("owl.png", ["food/nuts/bowl.jpg", "animals/birds/owl.png"])
-    'animals/birds/owl.png'
+    >>> nearest_name("owl.png", ["food/nuts/bowl.jpg", "animals/birds/OWL.PNG"])
+    'animals/birds/OWL.PNG'
     """
     by_last = defaultdict[str, list[str]](list)
     for name in names:
@@ -45,5 +45,10 @@ def sources_named(names: Sequence[str], items: Sequence[Item], sources: Sequence
     return {name: known[name] for name in names}
 
 
+def alikeness(word: str, name: str) -> float:
+    """How much the last parts of two names are alike, from 0 to 1."""
+    return difflib.SequenceMatcher(None, _last(word), _last(name)).ratio()
+
+
 def _last(name: str) -> str:
-    return name.rstrip("/").rpartition("/")[2]
+    return name.rstrip("/").rpartition("/")[2].lower()

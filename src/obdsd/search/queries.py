@@ -6,6 +6,7 @@ import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +23,7 @@ from obdsd.data.items import Rows as RowItems
 from obdsd.data.items import read_image
 from obdsd.errors import InputError
 from obdsd.search.how import FEW, Pass, silent
-from obdsd.search.naming import nearest_name
+from obdsd.search.naming import alikeness, nearest_name
 from obdsd.search.stores import Vectors
 
 if TYPE_CHECKING:
@@ -119,7 +120,8 @@ def _unknown(word: str, places: Mapping[str, int], file: Callable[[int], Path | 
         whole = f", or the whole folder by its path, {folder}" if folder and Path(folder).is_dir() else ""
         return f"{word!r} is a folder in the index, with {len(inside):,} of its items; give one by its name, {inside[0]}{whole}"
     path = Path(word).expanduser()
-    near = nearest_name(word, places) or next(iter(difflib.get_close_matches(word, _siblings(path), n=1)), None)
+    nearest = [nearest_name(word, places), *difflib.get_close_matches(word, _siblings(path), n=1)]
+    near = max(filter(None, nearest), key=partial(alikeness, word), default=None)
     remedy = f"did you mean {near}?" if near else f"items have names such as {next(iter(places))}"
     return f"{word!r} is no file, no folder and no item of the index; {remedy}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from fastapi import HTTPException, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -23,7 +23,7 @@ class Asked(BaseModel):
     k: int = Field(5, ge=1, le=MOST_FOUND, description="How many to find.")
     rerank: bool = Field(False, description="Whether the re-ranker of the server orders what is found.")
     threshold: float | None = Field(
-        None, description="Find nothing less similar than this, a cosine; default what the index keeps, -1 finds all."
+        None, ge=-1, le=1, description="Find nothing less similar than this, a cosine; default what the index keeps, -1 finds all."
     )
     within: str | None = Field(None, description="Only items with this label.")
 
@@ -55,14 +55,16 @@ async def asked_of(request: Request) -> AsyncIterator[tuple[Asked, Upload | None
     elif kind == "multipart/form-data":
         async with request.form(max_files=1, max_fields=len(Asked.model_fields)) as form:
             image = form.get("image")
-            upload = None if image is None or isinstance(image, str) else Upload((image.filename or "image")[:NAME], image.file)
-            fields = {name: value for name, value in form.items() if isinstance(value, str) and value}  # a page sends empty fields, too
+            if isinstance(image, str):
+                raise HTTPException(422, "image is a text, not a file; send the file itself, such as by curl -F image=@photo.jpg")
+            upload = None if image is None else Upload((image.filename or "image")[:NAME], image.file)
+            fields = {name: value for name, value in form.items() if name != "image" and value}  # a page sends empty fields, too
             yield _one(fields, upload), upload
     else:
         raise HTTPException(415, f"content-type={kind[:100]!r} is not known; send multipart/form-data or application/json")
 
 
-def _one(given: bytes | dict[str, str], upload: Upload | None) -> Asked:
+def _one(given: bytes | dict[str, Any], upload: Upload | None) -> Asked:
     """The search in a body of JSON or in the fields of a form, of which something must be searched for."""
     try:
         asked = Asked.model_validate_json(given) if isinstance(given, bytes) else Asked.model_validate(given)

@@ -138,7 +138,7 @@ def model_of(options: TrainOptions, collection: Collection) -> Embedder:
     dim = options.dim
     if dim is None and width is not None and options.head_init == "projection":
         dim = min(128, width)  # it keeps what there is
-    names = ("pooling", "head", "hidden", "slices", "slice_weights", "batchnorm", "pretrained", "size", "seed")
+    names = ("pooling", "head", "hidden", "slices", "slice_weights", "feature_power", "batchnorm", "pretrained", "size", "seed")
     same = {name: getattr(options, name) for name in names}
     return Embedder(options.backbone, dim=dim, features=width, unit_features=options.frozen, **same)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -126,7 +127,8 @@ class Scoring:
         """P (dim × features) whose cosines are nearest to those of the training set's features: its main directions, not centred.
 
         With slices it is turned at random, which keeps the cosines: else the first slice would know all, and the last nothing."""
-        rows, dim = self._features(self.collection["train"]), self.model.dim
+        features, dim = self._features(self.collection["train"]), self.model.dim
+        rows = self.model.before_head(torch.from_numpy(features)).numpy()
         if dim > rows.shape[1]:
             raise InputError(f"dim={dim} is more than the {rows.shape[1]} features that head_init=projection keeps; ask for fewer")
         with self._stage("projection of the training set"):
