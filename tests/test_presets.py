@@ -15,6 +15,7 @@ SOURCES = {kind: f"{kind}:x" for kind in DATA.names if kind not in ("glyphs", "e
 ALL = [loss + (f"+{method}" if method else "") for loss in LOSSES for method in METHODS]
 
 
+GIVEN = {"plg": {"teacher": "classes(file=similarities.csv)"}}  # without which there is nobody who teaches
 UNTAUGHT = ("", "das", "memvir")  # beside which nothing teaches
 
 
@@ -23,9 +24,10 @@ UNTAUGHT = ("", "das", "memvir")  # beside which nothing teaches
 )
 def test_every_preset_resolves_on_all_data(data, names):
     for name in names:
-        options = preset(name, data)
         loss, _, method = name.replace("recommended", "ms").partition("+")
-        assert (options.preset, str(options.loss), options.distils) == (name, LOSSES[loss]["loss"], method not in UNTAUGHT)
+        options = preset(name, data, **GIVEN.get(method, {}))
+        assert (options.preset, options.distils) == (name, method not in UNTAUGHT)
+        assert str(options.loss) == (LOSSES[loss]["loss"] if loss in LOSSES else loss)
         TARGETS.build(options.targets)  # what the part itself would refuse
         if name in NAMES:
             assert resolve(as_dict(options)) == options  # as a run's own config.yaml is read
@@ -52,7 +54,7 @@ def test_the_papers_numbers(kind):
     epochs, weight, omega, walk_temperature, bar_weight, feature_weight, pooling, ks = PAPER[kind]
 
     def of(method):
-        return preset(f"ms+{method}", f"{kind}:x")
+        return preset(f"ms+{method}", f"{kind}:x", **GIVEN.get(method, {}))
 
     def parts(method):
         options = of(method)
@@ -73,6 +75,8 @@ def test_the_papers_numbers(kind):
         "anchor": ("features", "pairwise", "standard", 100.0, "constant"),
         "soft-labels": ("features", "pairwise", "soft-labels", 0.5, "constant"),
         "smooth-labels": ("none", "batch-diffusion(omega=0.3)", "soft-labels", 0.5, "constant"),
+        "rcl": ("self-transfer(proxy-anchor)", "batch-diffusion(omega=0.3)", "standard", 1.0, "constant"),
+        "plg": ("classes(file=similarities.csv)", "batch-diffusion(omega=0.3)", "standard", 6.0 if kind == "cars196" else 7.5, "constant"),
         "memvir": ("none", "batch-diffusion(omega=0.3)", memvir, weight, "linear"),
         "das": ("none", "batch-diffusion(omega=0.3)", das, weight, "linear"),
     }
@@ -188,6 +192,8 @@ REFUSED = [
     ("ms+psd", {"targets": "batch-diffusion(0.3, softmax, 1, 2)"}, "has more values than batch-diffusion has settings (omega, form,"),
     ("ms+psd", {"epoch": 3}, "epoch=3 is no option here; did you mean epochs?"),
     ("ms+psd", {"loss": 5}, "loss: '5' must begin with a name"),
+    ("ms+plg", {}, "teacher=classes needs file; write classes(file=…)"),
+    ("none+psd", {}, "preset='none+psd' is not known; did you mean "),
     ("ms+odb-sd", {}, "preset='ms+odb-sd' is not known; did you mean ms+obd-sd?"),
     (
         "zzz",

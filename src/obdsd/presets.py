@@ -65,6 +65,8 @@ METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
     "s2sd-msdf+obdp": {**HEADS, **WALK, "system": MSDF},
     "global": {**PREVIOUS, "targets": "global-diffusion(omega={omega})"},
     "proxy-diffusion": {**PREVIOUS, "targets": "proxy-diffusion(omega={omega})"},
+    "rcl": {"teacher": "self-transfer(proxy-anchor)", "matching": "rcl", "ramp": "constant", "weight": 1.0},
+    "plg": {"teacher": "classes", "matching": "plg", "ramp": "constant", "weight": 7.5},  # whoever asks for it gives the file
     "das": {"teacher": "none", "system": "das"},
     "memvir": {"teacher": "none", "system": "memvir"},
 }
@@ -123,8 +125,10 @@ SENTENCES = {
     "s2sd-msdf+obdp": "Several wider heads and the features, with the walk on the batch's graph.",
     "global": "PSD with a walk on the graph of the whole training set, once an epoch.",
     "proxy-diffusion": "PSD with a walk over the batch and the proxies; needs a loss with proxies.",
-    "memvir": "Past rows and proxies join as virtual classes (MemVir); needs a loss with one proxy a class.",
+    "rcl": "The relations in a first training's embedding, with Proxy-Anchor, teach the second (RCL, self-transfer).",
+    "plg": 'Similarities between classes, from a file, guide those of items (PLG); needs --teacher "classes(file=…)".',
     "das": "Rows that are produced around those of the batch join it in the loss (DAS).",
+    "memvir": "Past rows and proxies join as virtual classes (MemVir); needs a loss with one proxy a class.",
 }
 """What `obdsd presets` says of each loss and each method."""
 
@@ -136,6 +140,7 @@ METHODS_ON_DATA: dict[tuple[str, str], dict[str, Any]] = {  # where a method's o
     ("obd-sd", "embeddings"): {"weight": 1.0},
     ("mean-mix", "embeddings"): {"weight": 1.0},
     ("uniform-mix", "embeddings"): {"weight": 1.0},
+    ("plg", "cars196"): {"weight": 6.0},
     ("das", "sop"): {"system": "das(low=0.5, high=2.0, moved=0.1, constant=false)"},
     **{("memvir", kind): {"system": "memvir(sets=4, gap=2)"} for kind in ("sop", "inshop")},  # ours: of so many classes 45 are too many
     **{("memvir", kind): {"system": "memvir(sets=10, warm=2)"} for kind in ("embeddings", "glyphs")},  # so are these: short trainings
@@ -143,7 +148,7 @@ METHODS_ON_DATA: dict[tuple[str, str], dict[str, Any]] = {  # where a method's o
 """By the beginning of the method's name and the kind of the data; for embeddings, what does well on held-out classes of
 two data sets (docs/results.md)."""
 
-ONLY_WITH = {"proxy-diffusion": "proxy-anchor", "memvir": "norm-softmax", "soft-labels": "supcon", "smooth-labels": "supcon"}
+ONLY_WITH = {"proxy-diffusion": "proxy-anchor", "memvir": "norm-softmax", "rcl": "none", "soft-labels": "supcon", "smooth-labels": "supcon"}
 """Methods that need a loss of a kind, and one of it."""
 
 NAMES = [
@@ -202,6 +207,8 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
         name = _taught(name, given)
         of_method = _method_settings(name, kind, constants)
     settings = {**of_data, **of_method, "data": given["data"], "preset": name}
+    if "teacher" in given and part("teacher", given["teacher"]).name == settings.get("teacher"):
+        settings["teacher"] = given["teacher"]  # with settings of its own, as the file that it reads
     if given.get("head", "linear") != "linear":
         settings.pop("head_init", None)  # no other head can begin as a projection
     if "backbone" in given and given["backbone"] != settings.get("backbone"):
@@ -255,7 +262,7 @@ def _of_data(kind: str) -> dict[str, Any]:
 
 def _is_preset(name: str) -> bool:
     loss, _, method = _spelt(name)
-    return loss in LOSSES and method in METHODS
+    return method in METHODS and (loss in LOSSES or ONLY_WITH.get(method) == loss)  # the latter for none+rcl
 
 
 def _taught(name: str, given: Mapping[str, Any]) -> str:
@@ -277,7 +284,7 @@ def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict
         known = [*NAMES, *(f"{loss}+{method}" for loss in LOSSES for method in METHODS if method)]
         form = f"it is a loss ({', '.join(LOSSES)}), alone or with a method (+{', +'.join(filter(None, METHODS))})"
         raise InputError(f"preset={name!r} is not known; {suggestion(name, known, form)}")
-    found = {**LOSSES[loss], **METHODS[method]}
+    found = {"loss": loss, **LOSSES.get(loss, {}), **METHODS[method]}
     for (beginning, where), own in METHODS_ON_DATA.items():
         if where == kind and method.startswith(beginning):
             found |= own

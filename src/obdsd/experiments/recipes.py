@@ -28,6 +28,7 @@ class Row:
     against: str | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
     searched: bool = False  # the paper chose its weight by a search of its own
+    similarities: bool = False  # it learns from a file of similarities between the classes, which must be given
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,9 @@ def state_of_the_art(benchmark: str) -> list[Row]:
         for suffix, pooling in (("", "avg"), ("+d", "avg+max")):
             changes = {**LONGER[benchmark], "backbone": backbone, "dim": dim, "pooling": pooling}
             rows.append(Row(name + suffix, "ms+obd-sd", "r50-128" if rows else None, changes))
+    if benchmark in _PLG:
+        changes = {**_PLG[benchmark], "backbone": RESNET50, "dim": 128}
+        rows.append(Row("ms+plg", "ms+plg", "r50-128", changes, similarities=True))
     return [*rows, *(Row(name, preset, "r50-128", changes(benchmark)) for name, (preset, changes) in OTHERS.items())]
 
 
@@ -120,10 +124,22 @@ def _memvir_nca(benchmark: str) -> dict[str, Any]:
     return how | {"loss": "norm-softmax(scale=24)", "system": own}
 
 
+def _rcl(benchmark: str) -> dict[str, Any]:
+    """Its published student; the teacher is trained with Proxy-Anchor by the same settings."""
+    how: dict[str, Any] = {"backbone": "bn-inception", "dim": 512, "pooling": "avg+max", "batchnorm": "train", "optimizer": "adamw"}
+    how |= {"lr": 1e-4, "weight_decay": 1e-4, "schedule": "cosine", "epochs": 150 if benchmark == "sop" else 90}
+    return how | {"batch_size": 180, "per_class": 4}
+
+
+_PLG: dict[str, dict[str, Any]] = {  # published for these two alone
+    "cub200": {"weight": 7.5, "batch_size": 90, "epochs": 200},
+    "cars196": {"weight": 6.0, "batch_size": 108, "epochs": 250},
+}
 OTHERS: dict[str, tuple[str, Callable[[str], dict[str, Any]]]] = {
     "epshn": ("epshn", _epshn),
     "proxygml": ("proxy-gml", _proxy_gml),
     "rankmi": ("rankmi", _rankmi),
+    "rcl": ("none+rcl", _rcl),
     "ms+das": ("ms+das", _das),
     "norm-softmax+memvir": ("norm-softmax+memvir", _memvir),
     "proxynca+memvir": ("norm-softmax+memvir", _memvir_nca),
