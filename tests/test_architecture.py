@@ -35,21 +35,22 @@ BASE = {
     "loading": {"errors"},
     "terminal": set(),
     "presets": {"catalogue", "convert", "data", "errors", "options", "parts", "spec"},
+    "arena": {"catalogue", "errors", "options", "presets"},
 }
 # cli → {serve → search, report → experiments → training → {objectives, search} → {models, data, evaluation} → method}; arrows pass on
 ROOMS = {"method": {"errors"}}
 for leaf in ("models", "data", "evaluation"):
-    ROOMS[leaf] = {"method", *BASE} - {"cache", "options", "presets", "terminal"}
+    ROOMS[leaf] = {"method", *BASE} - {"arena", "cache", "options", "presets", "terminal"}
 for room in ("objectives", "search"):
     ROOMS[room] = {"models", "data", "evaluation", *ROOMS["evaluation"]}
 ROOMS["serve"] = {"search", "", *ROOMS["search"]}
-ROOMS["training"] = {"objectives", "models", "data", "search", "evaluation", "method", *BASE} - {"presets"}
-ROOMS["experiments"] = {"training", "presets", *ROOMS["training"]}
+ROOMS["training"] = {"objectives", "models", "data", "search", "evaluation", "method", *BASE} - {"arena", "presets"}
+ROOMS["experiments"] = {"training", "arena", "presets", *ROOMS["training"]}
 ROOMS["report"] = {"experiments", *ROOMS["experiments"]}
 ROOMS["cli"] = {"serve", "report", "", *ROOMS["report"]}
 ARROWS = {**BASE, **ROOMS, "__main__": {"cli"}, "": {*ROOMS, "catalogue", "errors", "presets"} - {"cli"}}  # "" is __init__
 LIBRARIES = {
-    **{name: set() for name in ("", "__main__", "presets", *LIGHT)},
+    **{name: set() for name in ("", "__main__", "arena", "presets", *LIGHT)},
     "files": {"yaml"},
     "cache": {"numpy", "filelock"},
     "loading": {"torch"},

@@ -64,6 +64,7 @@ def test_the_papers_numbers(kind):
     tau = f", walk_temperature={walk_temperature}" if walk_temperature != 1.0 else ""
     psd = {"psd": "pairwise", "psd-balanced": "balanced(pairwise)", "obd-sd": walk}
     psd |= {"obd-sd-softmax": f"batch-diffusion(omega={omega}, form=softmax{tau})", "global": f"global-diffusion(omega={omega})"}
+    psd |= {"flat": {0.3: "pairwise(scale=0.7)", 0.99: "pairwise(scale=0.01)", 0.5: "pairwise(scale=0.5)"}[omega]}
     psd |= {method: f"{method}(omega={omega})" for method in ("mean-mix", "uniform-mix", "proxy-diffusion")}
     pooled = [] if pooling == "avg+max" else [f"pooling={pooling}"]
     heads = {"dsd": ["widths=[2048]", *pooled], "msd": pooled, "msdf": [*pooled, f"feature_weight={feature_weight}"]}
@@ -74,8 +75,9 @@ def test_the_papers_numbers(kind):
         "psd-constant": ("previous-epoch", "pairwise", "standard", weight, "constant"),
         "anchor": ("features", "pairwise", "standard", 100.0, "constant"),
         "soft-labels": ("features", "pairwise", "soft-labels", 0.5, "constant"),
+        "rcl": ("born-again", "pairwise", "standard", 1.0, "constant"),
         "smooth-labels": ("none", "batch-diffusion(omega=0.3)", "soft-labels", 0.5, "constant"),
-        "rcl": ("self-transfer(proxy-anchor)", "batch-diffusion(omega=0.3)", "standard", 1.0, "constant"),
+        "self-transfer": ("self-transfer(proxy-anchor)", "batch-diffusion(omega=0.3)", "standard", 1.0, "constant"),
         "plg": ("classes(file=similarities.csv)", "batch-diffusion(omega=0.3)", "standard", 6.0 if kind == "cars196" else 7.5, "constant"),
         "memvir": ("none", "batch-diffusion(omega=0.3)", memvir, weight, "linear"),
         "das": ("none", "batch-diffusion(omega=0.3)", das, weight, "linear"),
@@ -95,7 +97,7 @@ def test_the_papers_numbers(kind):
 
 @pytest.mark.parametrize(
     ("weight", "methods"),
-    [(100.0, ("psd", "psd-constant", "psd-balanced")), (1.0, ("obd-sd", "obd-sd-softmax", "mean-mix", "uniform-mix"))],
+    [(100.0, ("psd", "psd-constant", "psd-balanced")), (1.0, ("obd-sd", "obd-sd-softmax", "mean-mix", "uniform-mix", "flat"))],
 )
 def test_what_does_well_on_embeddings(weight, methods):
     for options in (preset(f"ms+{method}", "x.npz") for method in methods):

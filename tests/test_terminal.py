@@ -123,7 +123,7 @@ def test_runs_side_by_side_have_a_line_or_a_bar_each(data, tmp_path, screen):
     assert code == 0
     for run in ("ms, 0", "ms+psd, 0"):
         assert re.search(rf"^{re.escape(run)}: (epoch \d/2|search|clustering|reading the data).* {LEFT}$", text, re.MULTILINE), text
-        assert re.search(rf"^finished \d of 2: {re.escape(run)}$", text, re.MULTILINE)
+        assert re.search(rf"^finished \d of 2: {re.escape(run)}(, \d+ s left)?$", text, re.MULTILINE)
     name, written = screen
     assert run_command([*words, "shown"], tmp_path, partial(at_a_terminal, name))[0] == 0
     seen = written()

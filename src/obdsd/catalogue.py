@@ -41,7 +41,7 @@ TEACHERS = Table(
         "ema": "obdsd.method.teachers:EMATeacher",
         "memory": "obdsd.method.teachers:MemoryTeacher",
         "born-again": "obdsd.method.teachers:BornAgainTeacher",
-        "self-transfer": "obdsd.models.teachers:self_transfer",
+        "self-transfer": "obdsd.models.teachers:SelfTransferTeacher",
         "features": "obdsd.models.teachers:features",
         "frozen": "obdsd.models.teachers:frozen",
         "embeddings": "obdsd.data.teachers:embeddings",

@@ -55,6 +55,8 @@ METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
     "smooth-labels": {"teacher": "none", **SHARED},
     "mean-mix": {**PREVIOUS, "targets": "mean-mix(omega={omega})"},
     "uniform-mix": {**PREVIOUS, "targets": "uniform-mix(omega={omega})"},
+    "flat": {**PREVIOUS, "targets": "pairwise(scale={rest})"},
+    "rcl": {**BORN_AGAIN, "targets": "pairwise", "matching": "rcl", "weight": 1.0},
     "bar": {**BORN_AGAIN, "targets": "pairwise"},
     "bar+obdp": {**BORN_AGAIN, **WALK},
     "s2sd-dsd": {**HEADS, "system": DSD},
@@ -65,13 +67,12 @@ METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
     "s2sd-msdf+obdp": {**HEADS, **WALK, "system": MSDF},
     "global": {**PREVIOUS, "targets": "global-diffusion(omega={omega})"},
     "proxy-diffusion": {**PREVIOUS, "targets": "proxy-diffusion(omega={omega})"},
-    "rcl": {"teacher": "self-transfer(proxy-anchor)", "matching": "rcl", "ramp": "constant", "weight": 1.0},
+    "self-transfer": {"teacher": "self-transfer(proxy-anchor)", "matching": "rcl", "ramp": "constant", "weight": 1.0},
     "plg": {"teacher": "classes", "matching": "plg", "ramp": "constant", "weight": 7.5},  # whoever asks for it gives the file
     "das": {"teacher": "none", "system": "das"},
     "memvir": {"teacher": "none", "system": "memvir"},
 }
-"""`mean-mix` and `uniform-mix` are controls: what the walk does without its graph. The third, a flatter teacher, is
-`--targets "pairwise(scale=0.7)"`."""
+"""`mean-mix`, `uniform-mix` and `flat` are controls: what the walk does without its graph."""
 
 RECOMMENDED = "recommended"
 """The default: what our own measurements advise for the data at hand (docs/results.md), and not the paper's settings."""
@@ -115,6 +116,8 @@ SENTENCES = {
     "smooth-labels": "A control for soft-labels: a uniform row shares the target (label smoothing).",
     "mean-mix": "A control for OBD-SD: the mean row mixed in, no graph.",
     "uniform-mix": "A control for OBD-SD: a uniform row mixed in, no graph.",
+    "flat": "A control for OBD-SD: PSD with a flatter teacher, cosines times 1-ω, no graph.",
+    "rcl": "A first training teaches a second by relaxed contrastive (RCL), beside the labels.",
     "bar": "A first training with the plain loss teaches a second (born again).",
     "bar+obdp": "Born again, with the walk on the batch's graph.",
     "s2sd-dsd": "A wider head teaches the one that is kept (S2SD, dual).",
@@ -125,7 +128,7 @@ SENTENCES = {
     "s2sd-msdf+obdp": "Several wider heads and the features, with the walk on the batch's graph.",
     "global": "PSD with a walk on the graph of the whole training set, once an epoch.",
     "proxy-diffusion": "PSD with a walk over the batch and the proxies; needs a loss with proxies.",
-    "rcl": "The relations in a first training's embedding, with Proxy-Anchor, teach the second (RCL, self-transfer).",
+    "self-transfer": "The relations in a first training's embedding, with Proxy-Anchor, teach the second (RCL, self-transfer).",
     "plg": 'Similarities between classes, from a file, guide those of items (PLG); needs --teacher "classes(file=…)".',
     "das": "Rows that are produced around those of the batch join it in the loss (DAS).",
     "memvir": "Past rows and proxies join as virtual classes (MemVir); needs a loss with one proxy a class.",
@@ -140,6 +143,7 @@ METHODS_ON_DATA: dict[tuple[str, str], dict[str, Any]] = {  # where a method's o
     ("obd-sd", "embeddings"): {"weight": 1.0},
     ("mean-mix", "embeddings"): {"weight": 1.0},
     ("uniform-mix", "embeddings"): {"weight": 1.0},
+    ("flat", "embeddings"): {"weight": 1.0},  # as what it is a control for
     ("plg", "cars196"): {"weight": 6.0},
     ("das", "sop"): {"system": "das(low=0.5, high=2.0, moved=0.1, constant=false)"},
     **{("memvir", kind): {"system": "memvir(sets=4, gap=2)"} for kind in ("sop", "inshop")},  # ours: of so many classes 45 are too many
@@ -148,7 +152,13 @@ METHODS_ON_DATA: dict[tuple[str, str], dict[str, Any]] = {  # where a method's o
 """By the beginning of the method's name and the kind of the data; for embeddings, what does well on held-out classes of
 two data sets (docs/results.md)."""
 
-ONLY_WITH = {"proxy-diffusion": "proxy-anchor", "memvir": "norm-softmax", "rcl": "none", "soft-labels": "supcon", "smooth-labels": "supcon"}
+ONLY_WITH = {
+    "proxy-diffusion": "proxy-anchor",
+    "memvir": "norm-softmax",
+    "self-transfer": "none",
+    "soft-labels": "supcon",
+    "smooth-labels": "supcon",
+}
 """Methods that need a loss of a kind, and one of it."""
 
 NAMES = [
@@ -262,7 +272,7 @@ def _of_data(kind: str) -> dict[str, Any]:
 
 def _is_preset(name: str) -> bool:
     loss, _, method = _spelt(name)
-    return method in METHODS and (loss in LOSSES or ONLY_WITH.get(method) == loss)  # the latter for none+rcl
+    return method in METHODS and (loss in LOSSES or ONLY_WITH.get(method) == loss)  # the latter for none+self-transfer
 
 
 def _taught(name: str, given: Mapping[str, Any]) -> str:
@@ -280,6 +290,7 @@ def _spelt(name: str) -> tuple[str, str, str]:
 def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict[str, Any]:
     """What a preset's loss and method set for data of this kind."""
     loss, _, method = _spelt(name)
+    constants = {**constants, "rest": f"{1 - constants['omega']:.2g}"}
     if not _is_preset(name):
         known = [*NAMES, *(f"{loss}+{method}" for loss in LOSSES for method in METHODS if method)]
         form = f"it is a loss ({', '.join(LOSSES)}), alone or with a method (+{', +'.join(filter(None, METHODS))})"

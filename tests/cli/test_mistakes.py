@@ -60,6 +60,12 @@ OTHERS = [
     ("compare glyphs --presets ms,ms", "--presets 'ms,ms' must name different presets, as ms,ms+obd-sd"),
     ("compare glyphs --presets ,", "--presets '' must name different presets, as ms,ms+obd-sd"),
     ("compare glyphs --presets ms,ms+spd", "row ms+spd: preset='ms+spd' is not known; did you mean ms+psd?"),
+    ("compare glyphs --presets ms,arenna", "row arenna: preset='arenna' is not known"),
+    ("compare glyphs --rows a.yaml --tune", "--tune chooses what presets are weighed by, --rows a.yaml say it themselves; leave one"),
+    ("compare glyphs --tune --val-fraction 0.2", "--val-fraction 0.2 and --tune both hold training classes out; leave one of them out"),
+    ("compare glyphs --tune --score validation", "--score validation and --tune both hold training classes out"),
+    ("compare glyphs --tune --weight 0", "row ms+psd: --weight 0.0 leaves tune nothing to choose from; give another, or leave tune out"),
+    ("compare glyphs --similarities no.npz --presets arena", "no.npz: no such file; check the path"),
     ("compare glyphs --seeds 0", "--seeds 0 must be 1 or more"),
     ("compare glyphs --weight heavy", "--weight heavy must be a number"),
 ]  # fmt: skip

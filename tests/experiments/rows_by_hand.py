@@ -81,7 +81,7 @@ BUILT = {
     "proxy-gml": "ProxyGML",
     "rankmi": "RankMI with distance",
     "none": "NoTeacher",
-    "self-transfer(proxy-anchor)": "BornAgainTeacher",
+    "self-transfer(proxy-anchor)": "SelfTransferTeacher",
     "classes": "ClassTeacher",
     "das(scaled=8)": "DAS",
     PAST: "MemVir",

@@ -12,7 +12,7 @@ from tests.training.reading import assert_same_end, model_bytes, trainer_of
 
 
 def test_the_first_generation_is_the_training_with_its_loss_and_teaches_the_second(finished):
-    plain, again = finished("proxy-anchor"), finished("none+rcl", keep_checkpoints=True)
+    plain, again = finished("proxy-anchor"), finished("none+self-transfer", keep_checkpoints=True)
     first = RunRecord.read(again.folder / "first")
     assert (first.options.preset, str(first.options.loss), str(first.options.teacher)) == ("proxy-anchor", "proxy-anchor", "none")
     assert model_bytes(first.folder) == model_bytes(plain.folder)
@@ -23,7 +23,7 @@ def test_the_first_generation_is_the_training_with_its_loss_and_teaches_the_seco
 
 
 def test_a_step_is_the_relaxed_contrastive_loss(options):
-    trainer = trainer_of(options("none+rcl"))
+    trainer = trainer_of(options("none+self-transfer"))
     trainer.begin(lambda: trainer.model)
     with torch.no_grad():
         for weight in trainer.system.teacher.parameters():
@@ -39,21 +39,21 @@ def test_a_step_is_the_relaxed_contrastive_loss(options):
 
 @pytest.mark.parametrize("step", [6, 14])  # an epoch is 4 steps, a generation 8
 def test_it_goes_on_inside_either_generation(broken_off, finished, capsys, step):
-    whole, broken = finished("none+rcl"), broken_off(Trainer, "step", step, Terminated, "none+rcl", show=True)
+    whole, broken = finished("none+self-transfer"), broken_off(Trainer, "step", step, Terminated, "none+self-transfer", show=True)
     assert "first, proxy-anchor is trained in " in capsys.readouterr().err
     train(broken, show=False)
     assert_same_end(whole.folder, broken.out)
 
 
 def test_beside_a_loss_it_is_a_term(options):
-    trainer = trainer_of(options("ms+rcl", teacher="self-transfer(proxy-anchor)"))
+    trainer = trainer_of(options("ms+self-transfer"))
     trainer.begin(lambda: trainer.model)
     trainer.begin_epoch()
     assert trainer.step(*next(trainer.batches.epoch(0)))["base"] > 0
 
 
 def test_its_time_is_that_of_both_generations(options):
-    pace = Pace(options("none+rcl"))
+    pace = Pace(options("none+self-transfer"))
     assert str(pace.first.options.loss) == "proxy-anchor"
 
 
@@ -68,6 +68,6 @@ BAD = [
 @pytest.mark.parametrize(("changes", "message"), BAD)
 def test_what_cannot_be_is_one_line(options, changes, message):
     with pytest.raises(InputError) as refusal:
-        train(options("none+rcl", **changes), show=False)
+        train(options("none+self-transfer", **changes), show=False)
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)

@@ -1,7 +1,7 @@
 """Train several presets with several seeds and compare them: obdsd compare DATA --presets ms,ms+psd,ms+obd-sd.
 
 Options of obdsd train hold for every row; --loss, --teacher, --targets, --matching and --system, in which presets differ, only with --rows.
-Finished runs are not repeated, interrupted ones go on.
+--presets arena are all systems that there are, on one ground. Finished runs are not repeated, interrupted ones go on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from obdsd.convert import convert
 from obdsd.errors import InputError, Terminated
-from obdsd.files import read_mapping
+from obdsd.files import check_file, read_mapping
 from obdsd.options import LARGEST, PARTS, TrainOptions, as_dict, converted, option
 
 WITHOUT = {  # options of a training that are no options here, and what to do instead
@@ -29,9 +29,19 @@ SHARED = ("data", "seed", "out", "resume", "report")  # options that a row canno
 @dataclass(frozen=True)
 class Options:
     data: str = option(MISSING, "The collection, as for obdsd train.", positional=True)
-    presets: tuple[str, ...] = option(("ms", "ms+psd", "ms+obd-sd"), "The presets to compare; the first is the baseline.")
+    presets: tuple[str, ...] = option(
+        ("ms", "ms+psd", "ms+obd-sd"), "The presets to compare; the first is the baseline. arena stands for all systems at equal budget."
+    )
     rows: str | None = option(
         None, "A YAML file of rows to compare instead of presets, each a name with its settings; the first is the baseline."
+    )
+    tune: bool = option(
+        False,
+        "First choose each row's main setting on held-out training classes, among three values: λ where something is taught, the learning "
+        "rate of a plain loss.",
+    )
+    similarities: str | None = option(
+        None, "A file of similarities between the classes, for the row ms+plg of the arena, which is left out without one."
     )
     seeds: int = option(5, "How many seeds each row is trained with.", at_least=1)
     first_seed: int = option(0, "The first seed; the others count up from it.", at_least=0, below=LARGEST)
@@ -46,6 +56,15 @@ class Options:
             raise InputError(f"rows={self.rows} and presets={','.join(self.presets)} are two ways to choose what is compared; give one")
         if len(set(self.presets)) < len(self.presets) or not self.presets:
             raise InputError(f"presets={','.join(self.presets)!r} must name different presets, as ms,ms+obd-sd")
+        if self.tune and self.rows is not None:
+            raise InputError(f"tune=True chooses what presets are weighed by, rows={self.rows} say it themselves; leave one of them out")
+        held_out = [f"{name}={self.for_all[name]}" for name in ("val_fraction", "val_fold", "score") if self.for_all.get(name)]
+        if self.tune and held_out:
+            raise InputError(f"{held_out[0]} and tune=True both hold training classes out; leave one of them out")
+        from obdsd import arena  # here, as --help imports this file
+
+        if self.similarities is not None and (self.rows is not None or arena.NAME not in self.presets):
+            raise InputError(f"similarities={self.similarities} are for presets={arena.NAME}; leave them out")
         erasing = [f"{name}={value}" for name, value in self.for_all.items() if name in PARTS]
         if erasing and self.rows is None:
             raise InputError(f"{erasing[0]} for every row would undo what the presets differ in; write the rows in a YAML file (--rows)")
@@ -56,6 +75,8 @@ def look(given: dict[str, Any]) -> None:
     from obdsd.data import check_there
     from obdsd.models.places import check_backbone
 
+    if "similarities" in given:
+        check_file(Path(str(given["similarities"])).expanduser())
     if not Path(given.get("out", Options.out)).exists():
         check_there(str(given["data"]))
         if "backbone" in given:
@@ -79,18 +100,27 @@ def configuration(options: Options) -> dict[str, Any]:
 
 
 def run(options: Options) -> None:
+    from obdsd import arena
+
     rows, out = asked_rows(options), Path(options.out)
+    asks_arena = options.rows is None and arena.NAME in options.presets
+    optional = {name for name in arena.ROWS if asks_arena and name not in options.presets}
     if not out.exists():  # one that goes on knows where its data are
         from obdsd.training.build import check_sources
 
-        for row in rows.values():
-            check_sources(row)
+        for name, row in rows.items():
+            if name not in optional:
+                check_sources(row)
     from obdsd.experiments import compare  # seconds of imports: what is wrong is told before
+    from obdsd.experiments.leaving_out import left_out
     from obdsd.experiments.tables import aligned, caption, rows_of, sentences, write_tables
 
+    known = arena.without(options.similarities) if optional else {}
+    missing = left_out(rows, optional, out, known, tune=options.tune)
+    rows = {name: row for name, row in rows.items() if name not in missing}
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     with going_on(out):
-        comparison = compare(rows, seeds, out, jobs=options.jobs, keep_going=options.keep_going)
+        comparison = compare(rows, seeds, out, jobs=options.jobs, keep_going=options.keep_going, tuned=options.tune, left_out=missing)
     write_tables(comparison, out)
     print(aligned(rows_of(comparison)), caption(comparison), "\n".join(sentences(comparison)), sep="\n\n")
     print(f"\nruns, each with its model: {out}/ROW/seed-N\ntables: {out}/comparison.md, .csv, .json")
@@ -114,7 +144,7 @@ def asked_rows(options: Options) -> dict[str, TrainOptions]:
     """The settings of each row: its preset's, then its own, then what was given for all."""
     from obdsd.presets import resolve_with_idle
 
-    entries = _read(Path(options.rows)) if options.rows else {name: {"preset": name} for name in options.presets}
+    entries = _read(Path(options.rows)) if options.rows else _of_presets(options)
     rows, idle_in = {}, []
     for name, entry in entries.items():
         try:
@@ -128,6 +158,17 @@ def asked_rows(options: Options) -> dict[str, TrainOptions]:
         if all(setting in idle for idle in idle_in):
             raise InputError(f"{setting}={value} does nothing in any row; leave it out")
     return rows
+
+
+def _of_presets(options: Options) -> dict[str, dict[str, Any]]:
+    """A row for each preset; where the arena is named, its rows that are not named beside it."""
+    from obdsd import arena
+
+    found: dict[str, dict[str, Any]] = {}
+    for name in options.presets:
+        more = arena.entries(options.data, options.for_all, options.similarities) if name == arena.NAME else {name: {"preset": name}}
+        found |= {row: entry for row, entry in more.items() if row == name or row not in options.presets}
+    return found
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:

@@ -14,14 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obdsd.arena import budget_of
 from obdsd.convert import fits
 from obdsd.errors import InputError
 from obdsd.evaluation.metrics import METRICS, Metric
 from obdsd.experiments.runs import carry_out, tell
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
 from obdsd.experiments.timing import SECONDS, relative_time
+from obdsd.experiments.tuning import candidates, read_chosen, runs_of, tune
 from obdsd.files import check_format, read_mapping, write_json
 from obdsd.options import OPENING, TrainOptions
+from obdsd.terminal import Count
 from obdsd.training import RunRecord
 from obdsd.training.build import check_taught
 from obdsd.training.run_folder import RunFolder
@@ -55,6 +58,8 @@ class Line:
     folders: list[Path]
     weight: float | None = None  # λ of the distillation; None if nobody teaches
     reranked: dict[str, dict[str, float]] | None = None  # means of the re-ranked scores, by the re-ranker
+    chosen: str | None = None  # the main setting, if held-out classes chose it, as weight=10
+    budget: dict[str, str] | None = None  # where it saw more or other batches than the baseline: its own, by option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +72,7 @@ class Comparison:
     epochs: str
     scored: str  # test or validation classes
     reference: dict[str, float]  # recall@1 of the untrained features, where there are any
+    left_out: dict[str, str] | None = None  # rows that could not be trained on these data, with the reason
 
     @property
     def timed(self) -> bool:
@@ -75,18 +81,35 @@ class Comparison:
 
 
 def compare(
-    rows: Mapping[str, TrainOptions], seeds: Sequence[int], out: Path, *, jobs: int = 1, show: bool = True, keep_going: bool = False
+    rows: Mapping[str, TrainOptions],
+    seeds: Sequence[int],
+    out: Path,
+    *,
+    jobs: int = 1,
+    show: bool = True,
+    keep_going: bool = False,
+    tuned: bool = False,
+    left_out: Mapping[str, str] = MappingProxyType({}),
 ) -> Comparison:
     """Train each row with each seed, in `out/ROW/seed-N`, and compare all rows with the first.
 
     Whatever is finished there already, with the same options, is read and not repeated; what was interrupted goes on. A run that fails
-    ends the others, which keep their state; with `keep_going` they are trained to the end first.
+    ends the others, which keep their state; with `keep_going` they are trained to the end first. With `tuned`, each row's main setting is
+    chosen on held-out training classes before, by runs in `out/search`. `left_out` tells of rows that cannot be trained.
     """
     _check_comparable(rows)
-    plan = {(name, seed): options.replace(seed=seed, out=str(_place(out, name, seed))) for seed in seeds for name, options in rows.items()}
-    carry_out(plan, jobs, show, keep_going=keep_going)
+    for name in rows:
+        _place(out, name, 0)
+    tried = candidates(rows) if tuned else {}
+    count = Count("runs", runs_of(tried) + len(rows) * len(seeds))
+    how: dict[str, Any] = {"jobs": jobs, "show": show, "keep_going": keep_going, "count": count}
+    settled = tune(rows, out, **how) if tuned else rows
+    plan = {
+        (name, seed): options.replace(seed=seed, out=str(_place(out, name, seed))) for seed in seeds for name, options in settled.items()
+    }
+    carry_out(plan, **how)
     runs = {name: [RunRecord.read(_place(out, name, seed)) for seed in seeds] for name in rows}
-    return summarise(runs, seeds, measure_times(runs, out, show))
+    return summarise(runs, seeds, measure_times(runs, out, show), read_chosen(out) if tuned else {}, left_out)
 
 
 def measure_times(runs: Mapping[str, Sequence[RunRecord]], out: Path, show: bool) -> dict[str, float]:
@@ -133,7 +156,10 @@ def read_comparison(out: Path) -> tuple[dict[str, list[RunRecord]], Comparison]:
         raise InputError(f"{file}: is no comparison of obdsd; give the folder of a finished obdsd compare")
     names = [str(line.get("name")) for line in lines]
     runs = {name: [RunRecord.read(_place(out, name, seed)) for seed in seeds] for name in names}
-    return runs, summarise(runs, seeds, read_times(out))
+    left_out = written.get("left_out") or {}
+    if not fits(left_out, Mapping[str, str]):
+        raise InputError(f"{file}: its left_out holds other things than reasons; the same obdsd compare writes it anew")
+    return runs, summarise(runs, seeds, read_times(out), read_chosen(out), left_out)
 
 
 def _check_comparable(rows: Mapping[str, TrainOptions]) -> None:
@@ -156,22 +182,28 @@ def _check_comparable(rows: Mapping[str, TrainOptions]) -> None:
 
 
 def summarise(
-    runs: Mapping[str, Sequence[RunRecord]], seeds: Sequence[int], times: Mapping[str, float] = MappingProxyType({})
+    runs: Mapping[str, Sequence[RunRecord]],
+    seeds: Sequence[int],
+    times: Mapping[str, float] = MappingProxyType({}),
+    chosen: Mapping[str, str] = MappingProxyType({}),
+    left_out: Mapping[str, str] = MappingProxyType({}),
 ) -> Comparison:
-    """The comparison of finished runs, by row; the first row is the baseline. `times` are those that were measured."""
+    """The comparison of finished runs, by row; the first row is the baseline. `times` are those that were measured, `chosen` what a search
+    chose of each row, and `left_out` rows that could not be trained."""
     (beside, baseline), *_ = runs.items()
     first = baseline[0]
     return Comparison(
-        lines=[_line(name, records, baseline, times.get(f"{name} beside {beside}")) for name, records in runs.items()],
+        lines=[_line(name, records, baseline, times.get(f"{name} beside {beside}"), chosen.get(name)) for name, records in runs.items()],
         seeds=list(seeds),
         data=first.options.data,
         epochs=", ".join(sorted({record.chosen_by for records in runs.values() for record in records})),
         scored=first.options.score,
         reference={name: scores["recall@1"] or 0.0 for name, scores in first.reference.items()},
+        left_out=dict(left_out) or None,
     )
 
 
-def _line(name: str, records: Sequence[RunRecord], baseline: Sequence[RunRecord], time: float | None) -> Line:
+def _line(name: str, records: Sequence[RunRecord], baseline: Sequence[RunRecord], time: float | None, chosen: str | None) -> Line:
     values, others = (
         {metric.name: np.array([value_of(record, metric) for record in side]) for metric in compared_metrics()}
         for side in (records, baseline)
@@ -186,7 +218,15 @@ def _line(name: str, records: Sequence[RunRecord], baseline: Sequence[RunRecord]
         folders=[record.folder for record in records],
         weight=records[0].options.weight if records[0].options.distils else None,
         reranked=_reranked(records),
+        chosen=chosen,
+        budget=_budget(records[0], baseline[0]),
     )
+
+
+def _budget(record: RunRecord, baseline: RunRecord) -> dict[str, str] | None:
+    """Where a row saw more or other batches than the baseline, as `4, not 2`."""
+    own, usual = budget_of(record.options), budget_of(baseline.options)
+    return {name: f"{value}, not {usual[name]}" for name, value in own.items() if value != usual[name]} or None
 
 
 def _reranked(records: Sequence[RunRecord]) -> dict[str, dict[str, float]] | None:

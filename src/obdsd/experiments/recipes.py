@@ -139,7 +139,7 @@ OTHERS: dict[str, tuple[str, Callable[[str], dict[str, Any]]]] = {
     "epshn": ("epshn", _epshn),
     "proxygml": ("proxy-gml", _proxy_gml),
     "rankmi": ("rankmi", _rankmi),
-    "rcl": ("none+rcl", _rcl),
+    "rcl": ("none+self-transfer", _rcl),
     "ms+das": ("ms+das", _das),
     "norm-softmax+memvir": ("norm-softmax+memvir", _memvir),
     "proxynca+memvir": ("norm-softmax+memvir", _memvir_nca),

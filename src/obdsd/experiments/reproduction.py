@@ -17,7 +17,7 @@ from obdsd.data import data_kind, data_name
 from obdsd.errors import InputError
 from obdsd.experiments.recipes import BENCHMARKS, TABLES, Row, Table
 from obdsd.experiments.runs import carry_out, tell
-from obdsd.experiments.search import search
+from obdsd.experiments.search import FOLDS, SEARCH_SEED, search
 from obdsd.experiments.timing import relative_time
 from obdsd.files import append_line, check_format, read_lines, read_mapping, write_json
 from obdsd.options import TrainOptions
@@ -49,7 +49,6 @@ REMEDY = {
 CHOICE: tuple[float, ...] = (10.0, 100.0, 1000.0)
 """Weights among which held-out classes choose: at the small scale for every row that does not set its own (S2SD keeps its authors'), at the
 paper's for the row whose weight the paper searched."""
-FOLDS, SEARCH_SEED = ("0/3", "1/3"), 100  # the seeds of the table begin at 0
 FORMAT = 1  # of a line of results.jsonl
 RESULTS, TIMES, CHOSEN = "results.jsonl", "times.json", "chosen.json"
 TURNS = {"paper": 30, "small": 30, "tiny": 1}  # steps of each of two rows by which their times are compared

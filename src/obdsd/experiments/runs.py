@@ -23,7 +23,7 @@ from obdsd.errors import InputError, MissingExtra, Terminated, explain_shortage
 from obdsd.options import TrainOptions
 from obdsd.processes import check_carried, keep_memory
 from obdsd.stopping import Stop
-from obdsd.terminal import Watch, runs_display
+from obdsd.terminal import Count, Watch, runs_display
 from obdsd.training import train
 from obdsd.training.build import collection_of
 from obdsd.training.run_folder import RunFolder, data_record
@@ -46,23 +46,29 @@ def carry_out(
     show: bool,
     then: Callable[[Key], object] = lambda key: None,
     keep_going: bool = False,
+    count: Count | None = None,
 ) -> None:
     """Every run of a plan, `jobs` at a time; finished ones are not repeated, interrupted ones go on.
 
     `then` is told of each that was finished before, and of each that ends. One that fails ends the others, which keep their state; or,
-    to `keep_going`, is told of when the others are through.
+    to `keep_going`, is told of when the others are through. `count` counts the runs of several plans; it is told of those of this one.
     """
     check_carried("jobs", jobs)
+    count = count or Count("runs", len(plan))
     due = {key: todo for key, options in plan.items() if (todo := _left_to_do(options)) is not None}
     for key in plan:
         if key not in due:
             then(key)
     failures, kept = [], len(plan) - len(due)
+    count.done += kept
+    count.begun += kept  # which took no time
     if kept and due:
-        tell(show, f"{kept} of {len(plan)} runs {'is' if kept == 1 else 'are'} finished and kept")
-    with closing(_in_turn(due, len(plan), show) if jobs == 1 else _side_by_side(due, jobs, show)) as runs:
-        for number, (key, failure) in enumerate(runs, start=kept + 1):
-            tell(show, f"{'failed' if failure else 'finished'} {number} of {len(plan)}: {_named(key)}")
+        tell(show, f"{count.done} of {count.total} runs {'is' if count.done == 1 else 'are'} finished and kept")
+    with closing(_in_turn(due, count, show) if jobs == 1 else _side_by_side(due, jobs, show)) as runs:
+        for key, failure in runs:
+            count.done += 1
+            left = f", {count.left}" if count.done < count.total else ""
+            tell(show, f"{'failed' if failure else 'finished'} {count.done} of {count.total}: {_named(key)}{left}")
             if failure is None:
                 then(key)
             elif keep_going:
@@ -87,9 +93,9 @@ def _left_to_do(options: TrainOptions) -> TrainOptions | None:
     return None if folder.result_file.exists() else options.replace(resume=True)
 
 
-def _in_turn(due: Mapping[Key, TrainOptions], planned: int, show: bool) -> Generator[tuple[Key, Outcome], None, None]:
-    for number, (key, options) in enumerate(due.items(), start=planned - len(due) + 1):
-        tell(show, f"run {number} of {planned}: {_named(key)}")
+def _in_turn(due: Mapping[Key, TrainOptions], count: Count, show: bool) -> Generator[tuple[Key, Outcome], None, None]:
+    for key, options in due.items():
+        tell(show, f"run {count.done + 1} of {count.total}: {_named(key)}")
         yield key, _attempt(options, show)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 RESAMPLES = 4000
+Verdict = Literal["better", "undecided", "worse", "single"]
 
 
 class Interval(NamedTuple):
@@ -22,6 +24,13 @@ class Interval(NamedTuple):
     def tells_apart(self) -> bool:
         """Whether 0 lies outside."""
         return self.low > 0 or self.high < 0
+
+    @property
+    def verdict(self) -> Verdict:
+        """What a difference's interval says; `single` where one seed has none."""
+        if math.isnan(self.low):
+            return "single"
+        return "undecided" if not self.tells_apart else "better" if self.mean > 0 else "worse"
 
 
 def t_interval(values: NDArray[np.float64], coverage: float = 0.95) -> Interval:

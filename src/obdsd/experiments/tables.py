@@ -13,10 +13,13 @@ from typing import Any
 from obdsd.data import short_name
 from obdsd.evaluation.metrics import Metric, metric
 from obdsd.experiments.comparison import FORMAT, Comparison, Line, compared_metrics
-from obdsd.experiments.statistics import Interval
+from obdsd.experiments.statistics import Interval, Verdict
 from obdsd.files import csv_table, read_mapping, replacing, write_json
 from obdsd.training.verifying import Check
 
+GROUPS: dict[Verdict, str] = {"better": "Better than", "undecided": "Not told apart from", "worse": "Worse than", "single": "Beside"}
+"""What stands above the rows of each kind, before the baseline's name, in the order of a picture."""
+MANY = 8  # rows of which a sentence tells several
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
 
@@ -76,10 +79,12 @@ def _same_as_far_as_told(one: Sequence[str], other: Sequence[str]) -> bool:
 
 
 def _record(comparison: Comparison) -> dict[str, Any]:
+    """As JSON; what a comparison has not got, and earlier versions did not know, is left out."""
     record = {"format": FORMAT, **_plain(comparison)}
-    for line in record["lines"]:
-        if line["reranked"] is None:  # as it was written before there was re-ranking
-            del line["reranked"]
+    for holder, names in ((record, ("left_out",)), *((line, ("reranked", "chosen", "budget")) for line in record["lines"])):
+        for name in names:
+            if holder[name] is None:
+                del holder[name]
     return record
 
 
@@ -94,9 +99,14 @@ def write_texts(files: Mapping[Path, str]) -> None:
 
 
 def rows_of(comparison: Comparison) -> list[list[str]]:
-    """The table, without a column of times if none was measured."""
+    """The table, without a column of times if none was measured, with one of what was chosen if there was a search, and with a row for each
+    that was left out."""
     table = [header(), *(cells(line) for line in comparison.lines)]
-    return table if comparison.timed else [row[:-1] for row in table]
+    table = table if comparison.timed else [row[:-1] for row in table]
+    if any(line.chosen for line in comparison.lines):
+        table = [[*row, more] for row, more in zip(table, ["chosen", *(line.chosen or "" for line in comparison.lines)], strict=True)]
+    blank = [""] * (len(table[0]) - 2)
+    return [*table, *([name, "left out", *blank] for name in comparison.left_out or {})]
 
 
 def cells(line: Line) -> list[str]:
@@ -152,8 +162,45 @@ def sentences(comparison: Comparison) -> list[str]:
     baseline, *others = comparison.lines
     recall = 100 * baseline.means["recall@1"].mean
     first = f"{baseline.name}: for {recall:.1f} % of the queries the nearest other item is of their class."
-    told = [first, *(_sentence(line, baseline) for line in others), *weights(comparison)]
+    each = [_sentence(line, baseline) for line in others] if len(others) < MANY else _by_group(comparison)
+    told = [first, *each, *weights(comparison), *_fairness(comparison)]
     return [*told, *(sentence for line in comparison.lines for sentence in _reranked(line)), *below_untrained(comparison)]
+
+
+def ranked(comparison: Comparison) -> list[Line]:
+    """The baseline, then the rows that are better, those that cannot be told apart, and those that are worse; the best of each first."""
+    baseline, *others = comparison.lines
+    order = list(GROUPS)
+    return [baseline, *sorted(others, key=lambda line: (order.index(_gain(line).verdict), -_gain(line).mean))]
+
+
+def _gain(line: Line) -> Interval:
+    assert line.differences is not None
+    return line.differences["recall@1"]
+
+
+def _by_group(comparison: Comparison) -> list[str]:
+    """A sentence for all rows of a kind."""
+    baseline, *others = ranked(comparison)
+    told = []
+    for kind, title in GROUPS.items():
+        if rows := [f"{line.name} {100 * _gain(line).mean:+.1f}" for line in others if _gain(line).verdict == kind]:
+            more = "; one seed, no conclusion" if kind == "single" else ""
+            told.append(f"{title} {baseline.name} (points of Recall@1{more}): {', '.join(rows)}.")
+    return told
+
+
+def _fairness(comparison: Comparison) -> list[str]:
+    """What a reader must know of how rows were chosen, of those that saw other batches or were trained longer, and of those left out."""
+    told = []
+    if any(line.chosen for line in comparison.lines):
+        told.append(
+            "Each row's main setting was chosen among three values on held-out training classes; chosen.json has what each came to."
+        )
+    own = [f"{line.name} {name} {value}" for line in comparison.lines for name, value in (line.budget or {}).items()]
+    if own:
+        told.append(f"Not at the baseline's budget: {'; '.join(own)}.")
+    return [*told, *(f"Left out: {name}: {reason}." for name, reason in (comparison.left_out or {}).items())]
 
 
 def _reranked(line: Line) -> list[str]:
@@ -170,7 +217,7 @@ def _reranked(line: Line) -> list[str]:
 
 def weights(comparison: Comparison) -> list[str]:
     """A sentence if rows differ in the weight of the distillation; rows that nobody teaches have none."""
-    taught = {line.name: line.weight for line in comparison.lines if line.weight is not None}
+    taught = {line.name: line.weight for line in comparison.lines if line.weight is not None and not line.chosen}
     if len(set(taught.values())) < 2:
         return []
     return [f"Weight λ of the distillation: {', '.join(f'{name} {weight:g}' for name, weight in taught.items())}."]

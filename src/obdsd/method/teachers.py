@@ -63,6 +63,7 @@ class Teacher(nn.Module):
     Attributes:
         teaches: Whether there is anything to ask it.
         steady: Whether it is the same in every epoch.
+        trains_first: Whether a training of its own comes before.
         knows_proxies: Whether its rows lie in the space of the student's proxies.
         faster: Makes a copy of a network that answers sooner. A teacher that is a `network` then asks such a copy of itself.
         preprocessing: How images are prepared for it; None as for the student. A training then shows it the same crops in its own size.
@@ -72,6 +73,7 @@ class Teacher(nn.Module):
 
     teaches = True
     steady = False
+    trains_first = False
     knows_proxies = False
     faster: Callable[[nn.Module], nn.Module] | None = None
     preprocessing: Any = None
@@ -250,6 +252,7 @@ class BornAgainTeacher(_CopyTeacher):
     """A complete first training with the plain loss teaches the second (born-again networks, BAR)."""
 
     steady = True
+    trains_first = True
 
     def begin(self, student: nn.Module, train_first: Callable[[], nn.Module]) -> None:
         self._copy(train_first())

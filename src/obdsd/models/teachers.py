@@ -33,12 +33,16 @@ def frozen(model: Any, source: str, size: int | None = None) -> FrozenTeacher:
     return FrozenTeacher(teacher, preprocessing=None if teacher.preprocessing == model.preprocessing else teacher.preprocessing)
 
 
-def self_transfer(model: Any, loss: Spec) -> BornAgainTeacher:
+class SelfTransferTeacher(BornAgainTeacher):
     """A complete first training of the same model with another loss teaches (self-transfer, as of RCL); all else is as in the second.
 
     Args:
         loss: The loss of the first training, such as proxy-anchor.
     """
-    if LOSSES.checked(loss).name == "none":
-        raise InputError("loss=none leaves the first training nothing to learn; try proxy-anchor")
-    return BornAgainTeacher(model)
+
+    knows_proxies = False  # the student has another loss, if any
+
+    def __init__(self, model: Any, loss: Spec) -> None:
+        if LOSSES.checked(loss).name == "none":
+            raise InputError("loss=none leaves the first training nothing to learn; try proxy-anchor")
+        super().__init__(model)

@@ -127,9 +127,7 @@ def chart_of(rows: Sequence[Estimate], before: Mapping[str, float], sentence: st
 
 
 def _kind(row: Estimate) -> Kind:
-    if row.difference is None or math.isnan(row.difference.low):
-        return "single"
-    return "undecided" if not row.difference.tells_apart else "better" if row.difference.mean > 0 else "worse"
+    return "single" if row.difference is None else row.difference.verdict
 
 
 def _interval(row: Estimate, baseline: float) -> tuple[float, float] | None:
