@@ -28,6 +28,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "born again (second generation)": ("ms+bar", {}),
     "S2SD, four heads": ("ms+s2sd-msd", {}),
     "RankMI-style": ("rankmi", {}),
+    "PADS": ("pads", {}),
     "DAS": ("ms+das", {}),
     "MemVir, ten sets": ("norm-softmax+memvir", {"system": "memvir(sets=10, gap=0, warm=0)"}),
 }

@@ -83,6 +83,7 @@ SYSTEMS = Table(
         "standard": "obdsd.objectives.system:standard",
         "s2sd": "obdsd.objectives.s2sd:S2SDSystem",
         "soft-labels": "obdsd.objectives.soft_labels:SoftLabels",
+        "pads": "obdsd.objectives.pads:PADS",
         "das": "obdsd.objectives.das:DAS",
         "memvir": "obdsd.objectives.memvir:MemVir",
     },

@@ -33,6 +33,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "epshn": {"loss": "epshn"},
     "proxy-gml": {"loss": "proxy-gml"},
     "rankmi": {"loss": "rankmi"},
+    "pads": {"loss": "margin(beta=0.6)", "system": "pads"},
     "norm-softmax": {"loss": "norm-softmax"},
 }
 PREVIOUS = {"teacher": "previous-epoch"}
@@ -105,6 +106,7 @@ SENTENCES = {
     "epshn": "Each item's easiest positive against its hardest negative; wants several items a class.",
     "proxy-gml": "ProxyGML: several proxies a class, of which an item meets its own and the hardest others.",
     "rankmi": "RankMI-style, from memory of the paper: a network learns to tell matching pairs by their distance.",
+    "pads": "PADS: a policy learns from which distances Margin draws negatives; some training images are held out for it.",
     "norm-softmax": "Softmax over scaled cosines to one proxy a class.",
     "psd": "The model of the epoch before teaches its cosines (progressive self-distillation).",
     "psd-balanced": "PSD whose targets draw to every item alike; not the paper's.",

@@ -34,7 +34,7 @@ def built(system):
     loss = type(objective.loss).__name__ + ("" if objective.miner is None else f" with {miner}")
     if heads is None:
         teacher = type(system.teacher if type(system) is System else system).__name__
-        return loss, teacher, None if not system.teacher.teaches else repr(system.distill.targets)
+        return loss, teacher, repr(system.distill.targets) if system.teacher.teaches else None
     features = f", features at {heads.distill_features.weight:g}" if heads.distill_features.weight else ""
     return loss, f"heads of {', '.join(map(str, heads.widths))}{features}", repr(heads.distill.targets)
 
@@ -108,6 +108,8 @@ def test_each_row_is_its_system_and_differs_from_its_neighbours(tiny, table):
 IBN, R50 = {"backbone": "bn-inception", "dim": 512}, {"backbone": "resnet50.tv_in1k", "dim": 512}
 EPSHN = {"batch_size": 128, "lr": 0.03, "optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0, "epochs": 100, "lr_steps": [50, 75]}
 GML = {"batch_size": 32, "lr": 1e-4, "weight_decay": 1e-4, "epochs": 50, "lr_steps": [20, 40], "lr_gamma": 0.1, "head_only_epochs": 1}
+OF_CLASSES = "pads(held_out=0.1, of_classes=true, every=60, with_nmi=true)"
+PADS = {**R50, "dim": 128, "replacement": True, "lr": 1e-5, "lr_gamma": 0.3, "loss": "margin(beta=0.6)"}
 DAS = {**R50, "pooling": "avg+max", "loss": "multi-similarity", "epochs": 300, "lr_steps": [200, 250], "lr_gamma": 0.3}
 MEMVIR, NCA = {**IBN, "pooling": "avg", "batch_size": 128, "lr": 1e-4, "weight_decay": 1e-4}, "memvir(sets=20, gap=25)"
 RCL = {**IBN, "pooling": "avg+max", "batchnorm": "train", "optimizer": "adamw", "lr": 1e-4, "weight_decay": 1e-4, "batch_size": 180}
@@ -129,6 +131,10 @@ PAPER = [  # from its Sec. 5.1 and the text of its Table 2
     ("sota", "epshn", "sop", {**R50, **EPSHN, "per_class": 4, "batches": "drawn"}),
     ("sota", "proxygml", "cub200", {**IBN, **GML, "loss": "proxy-gml", "objective_lr": None}),
     ("sota", "proxygml", "sop", {**IBN, **GML, "loss": "proxy-gml(proxies=1, regulariser=0.0)", "objective_lr": 0.3}),
+    ("sota", "pads", "cub200", {**PADS, "system": "pads", "objective_lr": 1e-3, "per_class": 2, "epochs": 300, "lr_steps": [150]}),
+    ("sota", "pads", "cars196", {**PADS, "system": "pads(held_out=0.1, with_nmi=true)", "objective_lr": 5e-4, "per_class": 4}),
+    ("sota", "pads", "sop", {**PADS, "loss": "margin", "system": OF_CLASSES, "epochs": 120, "lr_steps": [80]}),
+    ("sota", "rankmi", "cub200", {**R50, "dim": 128, "loss": "rankmi"}),
     ("sota", "rcl", "cub200", {**RCL, "epochs": 90}),
     ("sota", "rcl", "sop", {**RCL, "epochs": 150}),
     ("sota", "ms+das", "cub200", {**DAS, "batch_size": 180, "weight_decay": 8e-4, "system": "das(scaled=8)"}),

@@ -62,8 +62,9 @@ STEPS = [
     ("epshn+psd", {"per_class": 4, "batches": "rounds"}),
     ("proxy-gml+psd", {"loss": "proxy-gml(kept=0.2)"}),
     ("rankmi+psd", {"loss": "rankmi(width=4)", "micro_batch": 3}),
+    ("pads+psd", {"system": "pads(every=1)", "steps": 3}),
     ("margin+das", {"teacher": "ema", "system": "das(low=0.5, high=2.0, constant=false)", "micro_batch": 3}),
-    ("proxy-anchor+memvir", {"teacher": "ema", "system": "memvir(sets=1, gap=0, warm=0)", "micro_batch": 3}),
+    ("proxy-anchor+memvir", {"teacher": "ema", "system": "memvir(sets=1, gap=0, warm=0)", "micro_batch": 3, "steps": 2}),
 ]
 
 
@@ -160,7 +161,7 @@ def test_loss_and_gradients_are_those_of_one_process(started, number):
             largest = float(value.float().abs().max() or 1)
             torch.testing.assert_close(there[key], value, rtol=1e-5, atol=1e-5 * largest, msg=f"{name}: {key}")
     assert float(alone["distillation"]) > 0 or options.get("teacher") == "memory"
-    assert any(key.startswith("gradient objective.") for key in alone) == name.startswith(("margin", "proxy", "soft", "mean"))
+    assert any(key.startswith("gradient objective.") for key in alone) == name.startswith(("margin", "proxy", "soft", "mean", "pads"))
 
 
 def close(one, other):
