@@ -12,7 +12,12 @@ from tests.refusing import refused
 SOURCES = {kind: f"{kind}:x" for kind in DATA.names if kind not in ("glyphs", "embeddings")} | {"embeddings": "x.npz", "glyphs": "glyphs"}
 
 
-ALL = [loss + (f"+{method}" if method else "") for loss in LOSSES for method in METHODS]
+ALL = [
+    loss + (f"+{method}" if method else "")
+    for loss in LOSSES
+    for method in METHODS
+    if not {"system"} <= LOSSES[loss].keys() & METHODS[method].keys()  # two systems are refused
+]
 
 
 GIVEN = {"plg": {"teacher": "classes(file=similarities.csv)"}}  # without which there is nobody who teaches
@@ -197,6 +202,7 @@ REFUSED = [
     ("ms+plg", {}, "teacher=classes needs file; write classes(file=…)"),
     ("none+psd", {}, "preset='none+psd' is not known; did you mean "),
     ("ms+odb-sd", {}, "preset='ms+odb-sd' is not known; did you mean ms+obd-sd?"),
+    ("pads+s2sd-msd", {}, "preset='pads+s2sd-msd' is two systems, pads and s2sd-msd; choose one of them"),
     (
         "zzz",
         {},

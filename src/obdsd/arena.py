@@ -24,7 +24,18 @@ ROWS: tuple[str, ...] = (
     *("ms", "ms-tuned", "margin", "supcon", "proxy-anchor"),  # plain losses; the first is the baseline
     *("ms+obd-sd", "ms+psd", "ms+mean-mix", "ms+uniform-mix", "ms+flat"),  # the paper's, and its controls
     RECIPE,
-    *("epshn", "proxy-gml", "ms+rcl", "ms+plg", "ms+bar", "ms+s2sd-msd", "rankmi", "ms+das", "norm-softmax+memvir"),  # of other papers
+    *(
+        "epshn",
+        "proxy-gml",
+        "ms+rcl",
+        "ms+plg",
+        "ms+bar",
+        "ms+s2sd-msd",
+        "rankmi",
+        "pads",
+        "ms+das",
+        "norm-softmax+memvir",
+    ),  # of other papers
 )
 """The presets that the arena compares."""
 

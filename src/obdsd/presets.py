@@ -13,11 +13,11 @@ from obdsd.catalogue import DATA, TARGETS, TEACHERS
 from obdsd.convert import convert
 from obdsd.data import data_kind
 from obdsd.errors import InputError
-from obdsd.options import PARTS, TrainOptions, as_dict, check_limits, converted, name_of_parts, part, why_idle
+from obdsd.options import PARTS, PROJECTABLE, TrainOptions, as_dict, check_limits, converted, name_of_parts, part, why_idle
 from obdsd.parts import MISSING, suggestion
 from obdsd.spec import Spec
 
-LOSSES: dict[str, dict[str, Any]] = {
+LOSSES: dict[str, dict[str, Any]] = {  # and systems around one
     "ms": {"loss": "multi-similarity"},
     "margin": {"loss": "margin"},
     "r-margin": {"loss": "r-margin"},
@@ -32,6 +32,9 @@ LOSSES: dict[str, dict[str, Any]] = {
     "mean-field": {"loss": "mean-field"},
     "epshn": {"loss": "epshn"},
     "proxy-gml": {"loss": "proxy-gml"},
+    "mic": {"loss": "margin", "system": "mic"},
+    "dcml-mdw": {"loss": "margin", "system": "dcml", "head": "composed", "slices": 4},
+    "diva": {"loss": "margin", "system": "diva", "slices": 4, "slice_weights": (0.5, 1.0, 1.0, 1.0)},
     "rankmi": {"loss": "rankmi"},
     "pads": {"loss": "margin(beta=0.6)", "system": "pads"},
     "norm-softmax": {"loss": "norm-softmax"},
@@ -105,6 +108,9 @@ SENTENCES = {
     "mean-field": "A contrastive loss between items and one trained vector a class.",
     "epshn": "Each item's easiest positive against its hardest negative; wants several items a class.",
     "proxy-gml": "ProxyGML: several proxies a class, of which an item meets its own and the hardest others.",
+    "mic": "MIC: a second head learns what classes share, the embedding is kept free of it; published with --per-class 4.",
+    "dcml-mdw": "DCML in a plain form of ours: the loss on four composites, mixtures of four maps; published with 512 numbers.",
+    "diva": "DiVA: four parts of the embedding, each with a task of its own; published with 512 numbers.",
     "rankmi": "RankMI-style, from memory of the paper: a network learns to tell matching pairs by their distance.",
     "pads": "PADS: a policy learns from which distances Margin draws negatives; some training images are held out for it.",
     "norm-softmax": "Softmax over scaled cosines to one proxy a class.",
@@ -221,7 +227,7 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
     settings = {**of_data, **of_method, "data": given["data"], "preset": name}
     if "teacher" in given and part("teacher", given["teacher"]).name == settings.get("teacher"):
         settings["teacher"] = given["teacher"]  # with settings of its own, as the file that it reads
-    if given.get("head", "linear") != "linear":
+    if given.get("head", "linear") not in PROJECTABLE:
         settings.pop("head_init", None)  # no other head can begin as a projection
     if "backbone" in given and given["backbone"] != settings.get("backbone"):
         settings.pop("pretrained", None)  # weights of another one
@@ -297,7 +303,10 @@ def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict
         known = [*NAMES, *(f"{loss}+{method}" for loss in LOSSES for method in METHODS if method)]
         form = f"it is a loss ({', '.join(LOSSES)}), alone or with a method (+{', +'.join(filter(None, METHODS))})"
         raise InputError(f"preset={name!r} is not known; {suggestion(name, known, form)}")
-    found = {"loss": loss, **LOSSES.get(loss, {}), **METHODS[method]}
+    of_loss = LOSSES.get(loss, {"loss": loss})
+    if "system" in of_loss and "system" in METHODS[method]:
+        raise InputError(f"preset={name!r} is two systems, {loss} and {method}; choose one of them")
+    found = {**of_loss, **METHODS[method]}
     for (beginning, where), own in METHODS_ON_DATA.items():
         if where == kind and method.startswith(beginning):
             found |= own

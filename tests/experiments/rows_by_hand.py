@@ -41,6 +41,7 @@ EXPECTED = {
     "strong-baselines": on_loss("margin", "margin", "obd-sd") | on_loss("r-margin", "r-margin", "obd-sd") | on_loss("ms", MS, "obd-sd"),
     "sota": {name + d: (MS, *HOW["obd-sd"]) for name in ("r50-128", "ibn-512", "r50-512") for d in ("", "+d")}
     | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""]), "rankmi": ("rankmi", *HOW[""])}
+    | {"mic": ("margin", "mic(every=1)", None), "dcml-mdw": ("margin", "dcml", None), "diva": ("margin", "diva", None)}
     | {"pads": ("margin(beta=0.6)", "pads(every=1)", None)}
     | {"rcl": ("none", "self-transfer(proxy-anchor)", OBD), "ms+plg": (MS, "classes", OBD)}  # their matchings ask for no targets
     | {"ms+das": (MS, "das(scaled=8)", None)}
@@ -65,7 +66,7 @@ EXPECTED = {
     | on_loss("soft-triple", "soft-triple", "psd", "obd-sd", "proxy-diffusion"),
     "self-supervised": on_loss("nt-xent", "nt-xent", "psd", "obd-sd"),
 }
-UNTAUGHT = ("none", "pads(every=1)", "das(scaled=8)", PAST)  # who teaches nobody
+UNTAUGHT = ("none", "pads(every=1)", "mic(every=1)", "dcml", "diva", "das(scaled=8)", PAST)  # who teaches nobody
 CONSTANT = ("psd-constant", "bar", "s2sd", "rcl", "ms+plg")  # rows whose weight does not grow with the epochs
 
 FOUR_HEADS = "heads of 512, 1024, 1536, 2048"
@@ -83,6 +84,9 @@ BUILT = {
     "rankmi": "RankMI with distance",
     "margin(beta=0.6)": "MarginLoss with BinnedSampler",
     "pads(every=1)": "PADS",
+    "mic(every=1)": "MIC",
+    "dcml": "DCML",
+    "diva": "DiVA",
     "none": "NoTeacher",
     "self-transfer(proxy-anchor)": "SelfTransferTeacher",
     "classes": "ClassTeacher",

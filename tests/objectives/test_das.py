@@ -13,6 +13,7 @@ from obdsd import SelfDistillation, objectives
 from obdsd.method.teachers import NoTeacher
 from obdsd.objectives.das import DAS, produce
 from obdsd.objectives.no_loss import NoLoss
+from tests.made_up import of_classes
 from tests.oracles import slow
 from tests.refusing import refused
 
@@ -30,7 +31,7 @@ class Model(nn.Linear):
 
 
 def das(dim=6, classes=6, loss=lambda dim: objectives.multi_similarity(), seed=0, **settings):
-    return DAS(Model(dim), loss, NoTeacher(), SelfDistillation(0.0), classes, seed, **settings).double()
+    return DAS(Model(dim), loss, NoTeacher(), SelfDistillation(0.0), of_classes(classes), seed, **settings).double()
 
 
 def assert_same(ours, truth):

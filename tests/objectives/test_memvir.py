@@ -13,6 +13,7 @@ from torch.nn.functional import normalize
 from obdsd import SelfDistillation, objectives
 from obdsd.method.teachers import NoTeacher
 from obdsd.objectives.memvir import MemVir, extended
+from tests.made_up import of_classes
 from tests.oracles import slow
 from tests.refusing import refused
 
@@ -35,7 +36,7 @@ class Model(nn.Linear):
 
 def memvir(loss=LOSSES["norm-softmax"], dim=5, classes=4, epochs=2, batch=6, **settings):
     settings = {"sets": 3, "gap": 1, "warm": 0, **settings}
-    system = MemVir(Model(dim), loss, NoTeacher(), SelfDistillation(0.0), classes, epochs, **settings).double()
+    system = MemVir(Model(dim), loss, NoTeacher(), SelfDistillation(0.0), of_classes(classes), epochs, **settings).double()
     system.check(99)
     system.make_room(batch)
     system.begin_epoch(0.0, lambda model: None)

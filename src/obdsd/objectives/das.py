@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from obdsd.data.part import Part
 from obdsd.errors import InputError
 from obdsd.method.checks import check_number, require
 from obdsd.method.distillation import SelfDistillation
@@ -47,7 +48,7 @@ class DAS(System):
         make_loss: Callable[[int], nn.Module],
         teacher: Teacher,
         distill: SelfDistillation,
-        num_classes: int,
+        part: Part,
         seed: int = 0,
         *,
         copies: int = 3,
@@ -69,9 +70,9 @@ class DAS(System):
         require(0 <= moved < float("inf"), "moved", moved, "must be 0 or more and finite", "try 0.01")
         self.copies, self.scaled, self.low, self.high, self.moved = copies, scaled, low, high, moved
         self.constant, self.both, self.seed, self.step = constant, both, seed, 0
-        self.register_buffer("frequency", torch.zeros(num_classes, model.dim, dtype=torch.long))
-        self.register_buffer("differences", torch.zeros(num_classes, bank, model.dim))
-        self.register_buffer("pointer", torch.zeros(num_classes, dtype=torch.long))
+        self.register_buffer("frequency", torch.zeros(len(part.class_names), model.dim, dtype=torch.long))
+        self.register_buffer("differences", torch.zeros(len(part.class_names), bank, model.dim))
+        self.register_buffer("pointer", torch.zeros(len(part.class_names), dtype=torch.long))
 
     def check(self, items: int) -> None:
         super().check(items)

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from obdsd.data.batches import Batches
+from obdsd.data.part import Part
 from obdsd.errors import InputError
 from obdsd.method.checks import require
 from obdsd.method.distillation import SelfDistillation
@@ -49,7 +50,7 @@ class MemVir(System):
         make_loss: Callable[[int], nn.Module],
         teacher: Teacher,
         distill: SelfDistillation,
-        num_classes: int,
+        part: Part,
         epochs: int,
         *,
         sets: int = 45,
@@ -63,7 +64,7 @@ class MemVir(System):
         rule = f"leaves no epoch of {epochs} in which the past takes part"
         require(warm < epochs, "warm", warm, rule, f"try {epochs // 50}, or train longer")
         self.sets, self.gap, self.warm = sets, gap, warm
-        self.num_classes, self.epochs = num_classes, epochs
+        self.num_classes, self.epochs = len(part.class_names), epochs
         self.remembers, self.step = False, 0  # steps that were remembered
 
     def check(self, items: int) -> None:
