@@ -24,23 +24,16 @@ ROWS: tuple[str, ...] = (
     *("ms", "ms-tuned", "margin", "supcon", "proxy-anchor"),  # plain losses; the first is the baseline
     *("ms+obd-sd", "ms+psd", "ms+mean-mix", "ms+uniform-mix", "ms+flat"),  # the paper's, and its controls
     RECIPE,
-    *(
-        "epshn",
-        "proxy-gml",
-        "ms+rcl",
-        "ms+plg",
-        "ms+bar",
-        "ms+s2sd-msd",
-        "rankmi",
-        "pads",
-        "ms+das",
-        "norm-softmax+memvir",
-    ),  # of other papers
+    *("epshn", "proxy-gml", "ms+rcl", "ms+plg", "ms+bar", "ms+s2sd-msd", "rankmi"),  # of other papers
+    *("pads", "mic", "dcml-mdw", "diva", "ms+das", "norm-softmax+memvir"),
 )
 """The presets that the arena compares."""
 
 NEEDS: dict[str, dict[str, Any]] = {"epshn": {"per_class": 4}}
 """Options of `EQUAL` that a row keeps, because without them it is no longer what it is."""
+
+EVEN: dict[str, dict[str, Any]] = {"mic": {"system": "mic(within=true)"}}
+"""Settings that bring a row's epochs to the length of the baseline's."""
 
 GUIDED = "ms+plg"
 """The row that needs a file of similarities between classes, as none fits all data."""
@@ -77,6 +70,8 @@ MAIN: dict[str, tuple[str, Candidates]] = {
     "soft-labels": ("weight", share),
     "smooth-labels": ("weight", share),
     "proxy-gml": ("loss.regulariser", tenfold),
+    "mic": ("system.decorrelation", tenfold),
+    "diva": ("system.decorrelation", tenfold),
 }
 """By a preset's method, or by its loss if it has none: its main setting, an option or PART.SETTING, and the values among which held-out
 classes choose. Of others it is λ where something is taught, else the learning rate."""
@@ -123,7 +118,7 @@ def entries(data: str, for_all: Mapping[str, Any], similarities: str | None) -> 
             continue
         own = as_dict(resolve_with_idle({"data": data, "preset": name, **for_all})[0])
         found[name] = {"preset": name, **{option: ground[option] for option in EQUAL if own[option] != ground[option]}}
-        found[name] |= NEEDS.get(name, {})
+        found[name] |= NEEDS.get(name, {}) | EVEN.get(name, {})
     return found
 
 
