@@ -2,6 +2,7 @@
 
 MS, PAIRS, OBD = "multi-similarity", "pairwise", "batch-diffusion(omega=0.3)"
 EPOCH, BORN, FOUR, ONE = "previous-epoch", "born-again", "s2sd(feature_from=2)", "s2sd(widths=[2048], feature_from=2)"
+PAST = "memvir(sets=2, gap=0, warm=0)"
 FEATURES = "s2sd(feature_weight=50.0, feature_from=2)"
 
 # Teacher, or the system whose heads teach; targets. Written by hand from the paper.
@@ -39,7 +40,13 @@ def on_loss(name, loss, *methods):
 EXPECTED = {
     "strong-baselines": on_loss("margin", "margin", "obd-sd") | on_loss("r-margin", "r-margin", "obd-sd") | on_loss("ms", MS, "obd-sd"),
     "sota": {name + d: (MS, *HOW["obd-sd"]) for name in ("r50-128", "ibn-512", "r50-512") for d in ("", "+d")}
-    | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""]), "rankmi": ("rankmi", *HOW[""])},
+    | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""]), "rankmi": ("rankmi", *HOW[""])}
+    | {"mic": ("margin", "mic(every=1)", None), "dcml-mdw": ("margin", "dcml", None), "diva": ("margin", "diva", None)}
+    | {"pads": ("margin(beta=0.6)", "pads(every=1)", None)}
+    | {"rcl": ("none", "self-transfer(proxy-anchor)", OBD), "ms+plg": (MS, "classes", OBD)}  # their matchings ask for no targets
+    | {"ms+das": (MS, "das(scaled=8)", None)}
+    | {"norm-softmax+memvir": ("norm-softmax", PAST, None), "proxynca+memvir": ("norm-softmax(scale=24.0)", PAST, None)}
+    | {"pa+memvir": ("proxy-anchor", PAST, None)},
     "elements": on_ms("psd-constant", "psd", "obd-sd", "obd-sd-softmax", "mean-mix", "uniform-mix", "flat", "ema", "memory"),
     "sampling": on_loss("margin-distance", "margin", "obd-sd")
     | on_loss("margin-random", "margin(sampling=random)", "obd-sd")
@@ -59,7 +66,8 @@ EXPECTED = {
     | on_loss("soft-triple", "soft-triple", "psd", "obd-sd", "proxy-diffusion"),
     "self-supervised": on_loss("nt-xent", "nt-xent", "psd", "obd-sd"),
 }
-CONSTANT = ("psd-constant", "bar", "s2sd")  # rows whose weight does not grow with the epochs
+UNTAUGHT = ("none", "pads(every=1)", "mic(every=1)", "dcml", "diva", "das(scaled=8)", PAST)  # who teaches nobody
+CONSTANT = ("psd-constant", "bar", "s2sd", "rcl", "ms+plg")  # rows whose weight does not grow with the epochs
 
 FOUR_HEADS = "heads of 512, 1024, 1536, 2048"
 BUILT = {
@@ -74,7 +82,18 @@ BUILT = {
     "epshn": "EasyPositive",
     "proxy-gml": "ProxyGML",
     "rankmi": "RankMI with distance",
+    "margin(beta=0.6)": "MarginLoss with BinnedSampler",
+    "pads(every=1)": "PADS",
+    "mic(every=1)": "MIC",
+    "dcml": "DCML",
+    "diva": "DiVA",
     "none": "NoTeacher",
+    "self-transfer(proxy-anchor)": "SelfTransferTeacher",
+    "classes": "ClassTeacher",
+    "das(scaled=8)": "DAS",
+    PAST: "MemVir",
+    "norm-softmax": "NormSoftmax",
+    "norm-softmax(scale=24.0)": "NormSoftmax",
     EPOCH: "PreviousEpochTeacher",
     BORN: "BornAgainTeacher",
     "ema": "EMATeacher",
