@@ -34,6 +34,8 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "DiVA": ("diva", {}),
     "RankMI-style": ("rankmi", {}),
     "PADS": ("pads", {}),
+    "DAS": ("ms+das", {}),
+    "MemVir, ten sets": ("norm-softmax+memvir", {"system": "memvir(sets=10, gap=0, warm=0)"}),
 }
 SHORT = {name: SYSTEMS[name] for name in ("PSD", "OBD-SD", "OBD-SD, memory teacher")}
 HEAD = {"head": "two-layer", "hidden": 512}

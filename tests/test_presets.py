@@ -20,15 +20,21 @@ ALL = [
 ]
 
 
+GIVEN = {"plg": {"teacher": "classes(file=similarities.csv)"}}  # without which there is nobody who teaches
+UNTAUGHT = ("", "das", "memvir")  # beside which nothing teaches
+
+
 @pytest.mark.parametrize(
     ("data", "names"), [(data, ALL if kind == "embeddings" else NAMES) for kind, data in SOURCES.items()], ids=SOURCES.keys()
 )
 def test_every_preset_resolves_on_all_data(data, names):
     for name in names:
-        options = preset(name, data)
+        given = GIVEN.get(name.partition("+")[2], {})
+        options = preset(name, data, **given)
         advised = "supcon+soft-labels" if options.backbone == "features" or options.frozen else "ms"
         loss, _, method = name.replace("recommended", advised).partition("+")
-        assert (options.preset, str(options.loss), options.distils) == (name, LOSSES[loss]["loss"], bool(method))
+        assert (options.preset, options.distils) == (name, method not in UNTAUGHT)
+        assert str(options.loss) == (LOSSES[loss]["loss"] if loss in LOSSES else loss)
         TARGETS.build(options.targets)  # what the part itself would refuse
         if name in NAMES:
             assert resolve(as_dict(options)) == options  # as a run's own config.yaml is read
@@ -55,7 +61,7 @@ def test_the_papers_numbers(kind):
     epochs, weight, omega, walk_temperature, bar_weight, feature_weight, pooling, ks = PAPER[kind]
 
     def of(method):
-        return preset(f"ms+{method}", f"{kind}:x")
+        return preset(f"ms+{method}", f"{kind}:x", **GIVEN.get(method, {}))
 
     def parts(method):
         options = of(method)
@@ -69,6 +75,8 @@ def test_the_papers_numbers(kind):
     psd |= {method: f"{method}(omega={omega})" for method in ("mean-mix", "uniform-mix", "proxy-diffusion")}
     pooled = [] if pooling == "avg+max" else [f"pooling={pooling}"]
     heads = {"dsd": ["widths=[2048]", *pooled], "msd": pooled, "msdf": [*pooled, f"feature_weight={feature_weight}"]}
+    memvir = "memvir(sets=4, gap=2)" if kind in ("sop", "inshop") else "memvir"
+    das = "das(low=0.5, high=2.0, moved=0.1, constant=false)" if kind == "sop" else "das"
     expected = {
         **{method: ("previous-epoch", targets, "standard", weight, "linear") for method, targets in psd.items()},
         "psd-constant": ("previous-epoch", "pairwise", "standard", weight, "constant"),
@@ -76,6 +84,10 @@ def test_the_papers_numbers(kind):
         "soft-labels": ("features", "pairwise", "soft-labels", 0.5, "constant"),
         "rcl": ("born-again", "pairwise", "standard", 1.0, "constant"),
         "smooth-labels": ("none", "batch-diffusion(omega=0.3)", "soft-labels", 0.5, "constant"),
+        "self-transfer": ("self-transfer(proxy-anchor)", "batch-diffusion(omega=0.3)", "standard", 1.0, "constant"),
+        "plg": ("classes(file=similarities.csv)", "batch-diffusion(omega=0.3)", "standard", 6.0 if kind == "cars196" else 7.5, "constant"),
+        "memvir": ("none", "batch-diffusion(omega=0.3)", memvir, weight, "linear"),
+        "das": ("none", "batch-diffusion(omega=0.3)", das, weight, "linear"),
     }
     for more, targets in (("", "pairwise"), ("+obdp", walk)):
         expected[f"bar{more}"] = ("born-again", targets, "standard", bar_weight, "constant")
@@ -189,6 +201,8 @@ REFUSED = [
     ("ms+psd", {"targets": "batch-diffusion(0.3, softmax, 1, 2)"}, "has more values than batch-diffusion has settings (omega, form,"),
     ("ms+psd", {"epoch": 3}, "epoch=3 is no option here; did you mean epochs?"),
     ("ms+psd", {"loss": 5}, "loss: '5' must begin with a name"),
+    ("ms+plg", {}, "teacher=classes needs file; write classes(file=…)"),
+    ("none+psd", {}, "preset='none+psd' is not known; did you mean "),
     ("ms+odb-sd", {}, "preset='ms+odb-sd' is not known; did you mean ms+obd-sd?"),
     ("pads+s2sd-msd", {}, "preset='pads+s2sd-msd' is two systems, pads and s2sd-msd; choose one of them"),
     (

@@ -24,8 +24,8 @@ ROWS: tuple[str, ...] = (
     *("ms", "ms-tuned", "margin", "supcon", "proxy-anchor"),  # plain losses; the first is the baseline
     *("ms+obd-sd", "ms+psd", "ms+mean-mix", "ms+uniform-mix", "ms+flat"),  # the paper's, and its controls
     RECIPE,
-    *("epshn", "proxy-gml", "ms+rcl", "ms+plg", "ms+bar", "ms+s2sd-msd", "rankmi", "pads"),  # of other papers
-    *("mic", "dcml-mdw", "diva", "div-conq", "drml"),
+    *("epshn", "proxy-gml", "ms+rcl", "ms+plg", "ms+bar", "ms+s2sd-msd", "rankmi"),  # of other papers
+    *("pads", "mic", "dcml-mdw", "diva", "ms+das", "norm-softmax+memvir", "div-conq", "drml"),
 )
 """The presets that the arena compares."""
 
@@ -36,7 +36,7 @@ EVEN: dict[str, dict[str, Any]] = {"mic": {"system": "mic(within=true)"}}
 """Settings that bring a row's epochs to the length of the baseline's."""
 
 GUIDED = "ms+plg"
-"""The row that needs a file of similarities between classes; no preset, as no file fits all data."""
+"""The row that needs a file of similarities between classes, as none fits all data."""
 
 BUDGET = ("epochs", "epoch_batches", "batch_size", "per_class", "batches")
 """Options that say how much a training sees, and how."""
@@ -114,8 +114,7 @@ def entries(data: str, for_all: Mapping[str, Any], similarities: str | None) -> 
     for name in ROWS:
         if name == GUIDED:
             if similarities is not None:
-                teacher = f"classes(file={similarities!r})"
-                found[name] = {"preset": "ms", "teacher": teacher, "matching": "plg", "ramp": "constant", "weight": 7.5}
+                found[name] = {"preset": name, "teacher": f"classes(file={similarities!r})"}
             continue
         own = as_dict(resolve_with_idle({"data": data, "preset": name, **for_all})[0])
         found[name] = {"preset": name, **{option: ground[option] for option in EQUAL if own[option] != ground[option]}}

@@ -514,6 +514,18 @@ class TrainOptions:
         _require(whole and int(i) < int(k) and int(k) >= 2, self, "val_fold", "must be I/K with I from 0 to K-1, as 0/5")
         return int(i), int(k)
 
+    @property
+    def loss_before(self) -> Spec | None:
+        """The loss of a training before this one, if the teacher names one."""
+        return TEACHERS.named(self.teacher).get("loss")
+
+    def first(self) -> TrainOptions:
+        """The training before this one whose model teaches: with the plain loss, or with that which the teacher names."""
+        loss = self.loss_before
+        if loss is None:
+            return self.replace(teacher="none", preset=self.preset.partition("+")[0])
+        return self.replace(teacher="none", loss=loss, preset="")
+
     def replace(self, **changes: Any) -> TrainOptions:
         """A copy with other values, which may be written as on the command line. With other parts it has another name."""
         known = converted(TrainOptions, changes)

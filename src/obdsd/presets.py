@@ -39,6 +39,7 @@ LOSSES: dict[str, dict[str, Any]] = {  # and systems around one
     "diva": {"loss": "margin", "system": "diva", "slices": 4, "slice_weights": (0.5, 1.0, 1.0, 1.0)},
     "rankmi": {"loss": "rankmi"},
     "pads": {"loss": "margin(beta=0.6)", "system": "pads"},
+    "norm-softmax": {"loss": "norm-softmax"},
 }
 PREVIOUS = {"teacher": "previous-epoch"}
 BORN_AGAIN = {"teacher": "born-again", "ramp": "constant", "weight": 100.0}
@@ -72,6 +73,10 @@ METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
     "s2sd-msdf+obdp": {**HEADS, **WALK, "system": MSDF},
     "global": {**PREVIOUS, "targets": "global-diffusion(omega={omega})"},
     "proxy-diffusion": {**PREVIOUS, "targets": "proxy-diffusion(omega={omega})"},
+    "self-transfer": {"teacher": "self-transfer(proxy-anchor)", "matching": "rcl", "ramp": "constant", "weight": 1.0},
+    "plg": {"teacher": "classes", "matching": "plg", "ramp": "constant", "weight": 7.5},  # whoever asks for it gives the file
+    "das": {"teacher": "none", "system": "das"},
+    "memvir": {"teacher": "none", "system": "memvir"},
 }
 """`mean-mix`, `uniform-mix` and `flat` are controls: what the walk does without its graph."""
 
@@ -124,6 +129,7 @@ SENTENCES = {
     "diva": "DiVA: four parts of the embedding, each with a task of its own; published with 512 numbers.",
     "rankmi": "RankMI-style, from memory of the paper: a network learns to tell matching pairs by their distance.",
     "pads": "PADS: a policy learns from which distances Margin draws negatives; some training images are held out for it.",
+    "norm-softmax": "Softmax over scaled cosines to one proxy a class.",
     "psd": "The model of the epoch before teaches its cosines (progressive self-distillation).",
     "psd-balanced": "PSD whose targets draw to every item alike; not the paper's.",
     "psd-constant": "PSD with the full weight from the first epoch on, the paper's ablation.",
@@ -146,6 +152,10 @@ SENTENCES = {
     "s2sd-msdf+obdp": "Several wider heads and the features, with the walk on the batch's graph.",
     "global": "PSD with a walk on the graph of the whole training set, once an epoch.",
     "proxy-diffusion": "PSD with a walk over the batch and the proxies; needs a loss with proxies.",
+    "self-transfer": "The relations in a first training's embedding, with Proxy-Anchor, teach the second (RCL, self-transfer).",
+    "plg": 'Similarities between classes, from a file, guide those of items (PLG); needs --teacher "classes(file=…)".',
+    "das": "Rows that are produced around those of the batch join it in the loss (DAS).",
+    "memvir": "Past rows and proxies join as virtual classes (MemVir); needs a loss with one proxy a class.",
 }
 """What `obdsd presets` says of each loss and each method."""
 
@@ -158,11 +168,21 @@ METHODS_ON_DATA: dict[tuple[str, str], dict[str, Any]] = {  # where a method's o
     ("mean-mix", "embeddings"): {"weight": 1.0},
     ("uniform-mix", "embeddings"): {"weight": 1.0},
     ("flat", "embeddings"): {"weight": 1.0},  # as what it is a control for
+    ("plg", "cars196"): {"weight": 6.0},
+    ("das", "sop"): {"system": "das(low=0.5, high=2.0, moved=0.1, constant=false)"},
+    **{("memvir", kind): {"system": "memvir(sets=4, gap=2)"} for kind in ("sop", "inshop")},  # ours: of so many classes 45 are too many
+    **{("memvir", kind): {"system": "memvir(sets=10, warm=2)"} for kind in ("embeddings", "glyphs")},  # so are these: short trainings
 }
 """By the beginning of the method's name and the kind of the data; for embeddings, what does well on held-out classes of
 two data sets (docs/results.md)."""
 
-ONLY_WITH = {"proxy-diffusion": "proxy-anchor", "soft-labels": "supcon", "smooth-labels": "supcon"}
+ONLY_WITH = {
+    "proxy-diffusion": "proxy-anchor",
+    "memvir": "norm-softmax",
+    "self-transfer": "none",
+    "soft-labels": "supcon",
+    "smooth-labels": "supcon",
+}
 """Methods that need a loss of a kind, and one of it."""
 
 NAMES = [
@@ -227,6 +247,8 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
         if advised and kind == "embeddings":
             of_method |= {**(LONGER if given.get("head") != "none" else {}), **(OF_RECIPE if taught == RECIPE else {})}
     settings = {**of_data, **of_method, "data": given["data"], "preset": name}
+    if "teacher" in given and part("teacher", given["teacher"]).name == settings.get("teacher"):
+        settings["teacher"] = given["teacher"]  # with settings of its own, as the file that it reads
     if given.get("head", "linear") not in PROJECTABLE:
         settings.pop("head_init", None)  # no other head can begin as a projection
     if "backbone" in given and given["backbone"] != settings.get("backbone"):
@@ -281,7 +303,8 @@ def _of_data(kind: str) -> dict[str, Any]:
 
 def _is_preset(name: str) -> bool:
     loss, _, method = name.partition("+")
-    return name == RECOMMENDED or (loss in LOSSES and method in METHODS)
+    known = loss in LOSSES or ONLY_WITH.get(method) == loss  # the latter for none+self-transfer
+    return name == RECOMMENDED or (known and method in METHODS)
 
 
 def _meant(name: str, kind: str, given: Mapping[str, Any]) -> str:
@@ -308,9 +331,10 @@ def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict
         known = [*NAMES, *(f"{loss}+{method}" for loss in LOSSES for method in METHODS if method)]
         form = f"it is a loss ({', '.join(LOSSES)}), alone or with a method (+{', +'.join(filter(None, METHODS))})"
         raise InputError(f"preset={name!r} is not known; {suggestion(name, known, form)}")
-    if "system" in LOSSES[loss] and "system" in METHODS[method]:
+    of_loss = LOSSES.get(loss, {"loss": loss})
+    if "system" in of_loss and "system" in METHODS[method]:
         raise InputError(f"preset={name!r} is two systems, {loss} and {method}; choose one of them")
-    found = {**LOSSES[loss], **METHODS[method]}
+    found = {**of_loss, **METHODS[method]}
     for (beginning, where), own in METHODS_ON_DATA.items():
         if where == kind and method.startswith(beginning):
             found |= own

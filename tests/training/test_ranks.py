@@ -70,6 +70,8 @@ STEPS = [
     ("diva", {"dim": 8, "system": "diva(queue=40, shared=standard)", **IMAGES}),
     ("rankmi+psd", {"loss": "rankmi(width=4)", "micro_batch": 3}),
     ("pads+psd", {"system": "pads(every=1)", "steps": 3}),
+    ("margin+das", {"teacher": "ema", "system": "das(low=0.5, high=2.0, constant=false)", "micro_batch": 3}),
+    ("proxy-anchor+memvir", {"teacher": "ema", "system": "memvir(sets=1, gap=0, warm=0)", "micro_batch": 3, "steps": 2}),
 ]
 
 
