@@ -13,14 +13,17 @@ from obdsd.experiments.reproduction import Reproduction
 from obdsd.experiments.reproduction_tables import markdown
 from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
-from study import calibration, contrasts, held_out, reading, suspects, teachers
+from study import arena, calibration, contrasts, held_out, reading, suspects, teachers
 from study.plan import REGIMES, name_of, tried
 from study.records import RESULTS, ROOT, records
 from study.trials import TRIALS, name_of_trial
 from study.variants import BEGINNINGS, BEGUN_ON, VARIANTS, WEIGHTS, weights_of
 from study.walk import OMEGAS
 
-PAGES = tuple(ROOT / name for name in ("README.md", "docs/results.md", "docs/results-tables.md", "docs/reproduce.md", "docs/search.md"))
+PAGES = tuple(
+    ROOT / name
+    for name in ("README.md", "docs/arena.md", "docs/results.md", "docs/results-tables.md", "docs/reproduce.md", "docs/search.md")
+)
 FEATURES = "study/out/cub128.npz"
 
 
@@ -170,7 +173,7 @@ def comparison_table(name: str) -> str:
 
 TABLES: dict[str, Callable[[str], reading.Rows | str]] = {
     name.removesuffix("_table"): table
-    for module in (calibration, contrasts, held_out, suspects, teachers, sys.modules[__name__])
+    for module in (arena, calibration, contrasts, held_out, suspects, teachers, sys.modules[__name__])
     for name, table in vars(module).items()
     if name.endswith("_table")
 }
