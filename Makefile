@@ -16,7 +16,7 @@ help:
 	@echo "make test-faults  kill trainings and other commands 20 times each, fill the disk, take memory; compare their end with one left alone"
 	@echo "make test-fuzz    feed every reader of files thousands of damaged ones, with bounded memory"
 	@echo "make test-package  build sdist and wheel, install the wheel into fresh environments and use it"
-	@echo "make test-study  test study/, the experiments behind docs/results.md, and every table against its records"
+	@echo "make test-study  test study/, the experiments behind docs/results.md, and every table and number against its records"
 	@echo "make check   lint and type-check only"
 	@echo "make format  put the code into its usual form"
 	@echo "make bench   measure speed and memory against peers (writes benchmarks/results/)"

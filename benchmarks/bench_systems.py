@@ -27,7 +27,11 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "global manifold": ("ms+global", {}),
     "born again (second generation)": ("ms+bar", {}),
     "S2SD, four heads": ("ms+s2sd-msd", {}),
+    "MIC": ("mic", {}),
+    "DCML, plain form": ("dcml-mdw", {"head": "composed", "hidden": None}),
+    "DiVA": ("diva", {}),
     "RankMI-style": ("rankmi", {}),
+    "PADS": ("pads", {}),
 }
 SHORT = {name: SYSTEMS[name] for name in ("PSD", "OBD-SD", "OBD-SD, memory teacher")}
 HEAD = {"head": "two-layer", "hidden": 512}

@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
+from study import advice
 from study.held_out import carried_gains
 from study.plan import CURVES, CURVES_REGIME, TITLES, curve_points, name_of
 from study.reading import chosen_of, of_folds, recall, results_of
@@ -31,15 +32,39 @@ STYLE: dict[str, tuple[str, str]] = {  # Okabe and Ito's colours, told apart by 
     "balanced": ("#8B4513", "h"),
 }
 APART = "cosine distance of class means"  # over three decades
+DATA_STYLE = {"CUB": ("#0072B2", -0.12), "letters": ("#D55E00", 0.12)}  # colour, and how far above or below the line
 WIDER = {"obd-sd": 7.0, "obd-sd-softmax": 4.0}  # rows that would lie hidden under the mix with the mean row
 
 
 def draw_all() -> None:
     IMAGES.mkdir(exist_ok=True)
+    draw_advice()
     draw_curves()
     draw_carried()
     for regime in ("cub-two-layer-long", "cub-linear-long"):
         draw_training(regime)
+
+
+def draw_advice() -> None:
+    """What each piece of advice gains, with its interval, and what its control gains: a panel for each score."""
+    titles = [each.title for each in advice.ADVICE if any(each.title == title for title, *_ in advice.gains("R@1"))]
+    figure, axes = plt.subplots(1, 2, figsize=(11, 0.5 * len(titles) + 1.6), sharey=True)
+    for panel, score in zip(axes, advice.BOTH, strict=True):
+        for title, data, gain, control in advice.gains(score):
+            colour, apart = DATA_STYLE[data]
+            y = titles.index(title) + apart
+            reach = [[0.0], [0.0]] if np.isnan(gain.low) else [[gain.mean - gain.low], [gain.high - gain.mean]]
+            panel.errorbar([gain.mean], [y], xerr=reach, fmt="o", color=colour, capsize=2, label=data)
+            if control:
+                panel.plot([control.mean], [y], "o", markerfacecolor="white", color=colour, label=f"{data}: its control")
+        panel.axvline(0, color="#999999", linewidth=1)
+        panel.set_xlabel(f"gain in {score}, points")
+        panel.grid(alpha=0.3, axis="x")
+    axes[0].set_yticks(range(len(titles)), titles)
+    axes[0].set_ylim(len(titles) - 0.5, -0.5)
+    labels = {label: handle for panel in axes for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)}
+    figure.legend([labels[label] for label in sorted(labels)], sorted(labels), loc="lower center", ncols=len(labels))
+    _save(figure, "advice", below=0.09)
 
 
 def draw_curves() -> None:

@@ -1,4 +1,4 @@
-"""Tables and plots of the pages, made from the records alone. The tables of a single regime are in this file."""
+"""Tables, numbers and plots of the pages, made from the records alone. The tables of a single regime are in this file."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ from obdsd.experiments.reproduction import Reproduction
 from obdsd.experiments.reproduction_tables import markdown
 from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
-from study import arena, calibration, contrasts, held_out, reading, suspects, teachers
+from study import advice, arena, calibration, contrasts, held_out, numbers, reading, suspects, teachers
 from study.plan import REGIMES, name_of, tried
 from study.records import RESULTS, ROOT, records
 from study.trials import TRIALS, name_of_trial
 from study.variants import BEGINNINGS, BEGUN_ON, VARIANTS, WEIGHTS, weights_of
 from study.walk import OMEGAS
 
-PAGES = tuple(
-    ROOT / name
-    for name in ("README.md", "docs/arena.md", "docs/results.md", "docs/results-tables.md", "docs/reproduce.md", "docs/search.md")
-)
+DOCS = ("arena", "results", "results-small-features", "results-search", "results-tables", "models", "reproduce", "search")
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DOCS))
 FEATURES = "study/out/cub128.npz"
 
 
 def write_all() -> None:
-    """Make all tables and plots of the pages again, from results/."""
+    """Make all tables, numbers and plots of the pages again, from results/."""
     from study.plots import draw_all
 
     draw_all()
@@ -40,14 +38,20 @@ def write_all() -> None:
 
 
 def filled(text: str) -> str:
-    """The page with a new table between each `<!-- table NAME -->` and `<!-- end -->`."""
-    return re.sub(r"<!-- table (\S+) -->\n.*?<!-- end -->", lambda match: _block(match[1]), text, flags=re.DOTALL)
+    """The page with a new table between each `<!-- table NAME -->` and `<!-- end -->`, and each marked number anew (study/numbers.py)."""
+    tables = re.sub(r"<!-- table (\S+) -->\n.*?<!-- end -->", lambda match: _block(match[1]), text, flags=re.DOTALL)
+    return numbers.filled(tables)
 
 
 def _block(name: str) -> str:
-    kind, _, of = name.partition(":")
-    table = TABLES[kind](of)
+    table = made(name)
     return f"<!-- table {name} -->\n{table if isinstance(table, str) else markdown_table([*table])}\n<!-- end -->"
+
+
+def made(name: str) -> reading.Rows | str:
+    """The table `NAME` or `NAME:OF`."""
+    kind, _, of = name.partition(":")
+    return TABLES[kind](of)
 
 
 def scores_table(regime: str) -> reading.Rows:
@@ -173,7 +177,7 @@ def comparison_table(name: str) -> str:
 
 TABLES: dict[str, Callable[[str], reading.Rows | str]] = {
     name.removesuffix("_table"): table
-    for module in (arena, calibration, contrasts, held_out, suspects, teachers, sys.modules[__name__])
+    for module in (advice, arena, calibration, contrasts, held_out, suspects, teachers, sys.modules[__name__])
     for name, table in vars(module).items()
     if name.endswith("_table")
 }

@@ -16,7 +16,7 @@ from obdsd.experiments import tables as comparison_tables
 from obdsd.experiments.comparison import Line
 from obdsd.experiments.statistics import Interval
 from obdsd.files import read_lines
-from study import arena, reading, records, tables, walk
+from study import arena, numbers, reading, records, tables, walk
 from study.plan import REGIMES, ROWS, TITLES
 
 FILES = sorted(records.RESULTS.glob(f"*/{records.RUNS}"))
@@ -51,6 +51,12 @@ def test_a_table_of_a_page_is_made_from_the_records(table):
     block = f"<!-- table {table} -->\n<!-- end -->"
     pages = [page.read_text() for page in tables.PAGES]
     assert sum(tables.filled(block) in page for page in pages) == 1
+
+
+def test_the_numbers_in_the_sentences_of_the_results_are_those_of_the_records():
+    text = (records.ROOT / "docs" / "results.md").read_text()
+    assert numbers.filled(text) == text
+    assert numbers.unmarked(text) == []
 
 
 def test_the_record_of_the_walk_is_of_the_models_that_the_script_measures():

@@ -81,8 +81,12 @@ SYSTEMS = Table(
         "standard": "obdsd.objectives.system:standard",
         "s2sd": "obdsd.objectives.s2sd:S2SDSystem",
         "soft-labels": "obdsd.objectives.soft_labels:SoftLabels",
+        "mic": "obdsd.objectives.mic:MIC",
+        "dcml": "obdsd.objectives.dcml:DCML",
+        "diva": "obdsd.objectives.diva:DiVA",
+        "pads": "obdsd.objectives.pads:PADS",
     },
-    context=("model", "make_loss", "teacher", "distill", "seed"),
+    context=("model", "make_loss", "teacher", "distill", "part", "seed"),
 )
 DATA = Table(
     "data",
@@ -120,8 +124,8 @@ def register(kind: str, name: str, build: Callable[..., Any]) -> None:
         name: What it is called in options and on the command line.
         build: A function or class. What the training knows is passed to its arguments of these names: to a loss `num_classes`, `dim`
             and `seed`; to a teacher `model`, `part` (the items that train), `num_samples` and `dim`; to a matching `dim`, `teacher_dim` and
-            `seed`; to a system `model`, `make_loss`, `teacher`, `distill` and `seed`; to a data set `path`, `seed`, `test_fraction`,
-            `allow_incomplete`, `beside` and `root`. All other arguments are its settings; a data set has none.
+            `seed`; to a system `model`, `make_loss`, `teacher`, `distill`, `part` and `seed`; to a data set `path`, `seed`,
+            `test_fraction`, `allow_incomplete`, `beside` and `root`. All other arguments are its settings; a data set has none.
     """
     if kind not in TABLES:
         raise InputError(f"kind={kind} is not known; {suggestion(kind, TABLES)}")

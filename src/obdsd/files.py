@@ -206,4 +206,4 @@ def check_format(path: Path, what: str, content: Mapping[str, Any], number: int,
     if written != number or isinstance(written, bool):
         newer = isinstance(written, (int, float)) and written > number
         other = f"another version of obdsd (format {reprlib.repr(written)}, not {number})"
-        raise InputError(f"{path}: is a {what} of {other}; {'update obdsd' if newer else remedy}")
+        raise InputError(f"{path}: is {'an' if what[0] in 'aeio' else 'a'} {what} of {other}; {'update obdsd' if newer else remedy}")

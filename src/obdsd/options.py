@@ -176,6 +176,9 @@ def _if_nothing_is_drawn(options: Any) -> str:
 ARCHITECTURE = ("backbone", "pooling", "head", "hidden", "dim", "slices", "slice_weights", "feature_power", "size", "batchnorm")
 """Options that say what a model is made of; with `init` they follow from the model that is there."""
 
+PROJECTABLE = ("linear", "composed")
+"""Heads that can begin as a projection."""
+
 METHOD, LENGTH, RUN, DATA = "what is learned from", "length and speed", "the run", "data and labels"
 MODEL, BATCHES, OPTIMISER, EVALUATION, RUNNING = "model", "batches and images", "optimiser", "evaluation", "machine and files"
 PARTS = ("loss", "teacher", "targets", "matching", "system")
@@ -274,7 +277,10 @@ class TrainOptions:
     pooling: Literal["avg", "avg+max", "gem", "token"] = option(
         "avg", "How local features become one row; gem, the mean of cubes, finds more than avg.", MODEL, idle=_if_given
     )
-    head: Literal["linear", "two-layer", "none"] = option("linear", "The layers on the pooled features.", MODEL, idle=_if_begun)
+    head: Literal["linear", "two-layer", "composed", "none"] = option(
+        "linear", "The layers on the pooled features; composed mixes as many linear maps as there are slices, anew for each item.", MODEL,
+        idle=_if_begun,
+    )  # fmt: skip
     hidden: int | None = option(
         None, "Width of a two-layer head between its layers; default that of the features.", MODEL, at_least=1, idle=_if_begun
     )
@@ -443,7 +449,7 @@ class TrainOptions:
         _require(not chooses or 1 <= self.evaluate_every <= self.epochs, self, "evaluate_every", "leaves nothing to choose from; try 1")
         _require(not (self.head == "none" and self.head_only_epochs), self, "head_only_epochs", "needs a head; use head=linear")
         projects = self.head_init == "projection" and self.init is None
-        _require(not projects or self.head == "linear", self, "head_init", f"needs head=linear, not {self.head}")
+        _require(not projects or self.head in PROJECTABLE, self, "head_init", f"needs head=linear, not {self.head}")
         _require(not (self.frozen and self.backbone == "features"), self, "frozen", "is for images, embeddings are features; leave it out")
         fixed = self.frozen or self.backbone == "features" or self.init is not None
         _require(fixed or self.feature_power == 1, self, "feature_power", "is for features that are not trained; add --frozen")

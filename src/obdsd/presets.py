@@ -13,11 +13,11 @@ from obdsd.catalogue import DATA, TARGETS, TEACHERS
 from obdsd.convert import convert
 from obdsd.data import data_kind
 from obdsd.errors import InputError
-from obdsd.options import PARTS, TrainOptions, as_dict, check_limits, converted, name_of_parts, part, why_idle
+from obdsd.options import PARTS, PROJECTABLE, TrainOptions, as_dict, check_limits, converted, name_of_parts, part, why_idle
 from obdsd.parts import MISSING, suggestion
 from obdsd.spec import Spec
 
-LOSSES: dict[str, dict[str, Any]] = {
+LOSSES: dict[str, dict[str, Any]] = {  # and systems around one
     "ms": {"loss": "multi-similarity"},
     "margin": {"loss": "margin"},
     "r-margin": {"loss": "r-margin"},
@@ -32,7 +32,11 @@ LOSSES: dict[str, dict[str, Any]] = {
     "mean-field": {"loss": "mean-field"},
     "epshn": {"loss": "epshn"},
     "proxy-gml": {"loss": "proxy-gml"},
+    "mic": {"loss": "margin", "system": "mic"},
+    "dcml-mdw": {"loss": "margin", "system": "dcml", "head": "composed", "slices": 4},
+    "diva": {"loss": "margin", "system": "diva", "slices": 4, "slice_weights": (0.5, 1.0, 1.0, 1.0)},
     "rankmi": {"loss": "rankmi"},
+    "pads": {"loss": "margin(beta=0.6)", "system": "pads"},
 }
 PREVIOUS = {"teacher": "previous-epoch"}
 BORN_AGAIN = {"teacher": "born-again", "ramp": "constant", "weight": 100.0}
@@ -99,7 +103,11 @@ SENTENCES = {
     "mean-field": "A contrastive loss between items and one trained vector a class.",
     "epshn": "Each item's easiest positive against its hardest negative; wants several items a class.",
     "proxy-gml": "ProxyGML: several proxies a class, of which an item meets its own and the hardest others.",
+    "mic": "MIC: a second head learns what classes share, the embedding is kept free of it; published with --per-class 4.",
+    "dcml-mdw": "DCML in a plain form of ours: the loss on four composites, mixtures of four maps; published with 512 numbers.",
+    "diva": "DiVA: four parts of the embedding, each with a task of its own; published with 512 numbers.",
     "rankmi": "RankMI-style, from memory of the paper: a network learns to tell matching pairs by their distance.",
+    "pads": "PADS: a policy learns from which distances Margin draws negatives; some training images are held out for it.",
     "psd": "The model of the epoch before teaches its cosines (progressive self-distillation).",
     "psd-balanced": "PSD whose targets draw to every item alike; not the paper's.",
     "psd-constant": "PSD with the full weight from the first epoch on, the paper's ablation.",
@@ -197,7 +205,7 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
         name = _taught(name, given)
         of_method = _method_settings(name, kind, constants)
     settings = {**of_data, **of_method, "data": given["data"], "preset": name}
-    if given.get("head", "linear") != "linear":
+    if given.get("head", "linear") not in PROJECTABLE:
         settings.pop("head_init", None)  # no other head can begin as a projection
     if "backbone" in given and given["backbone"] != settings.get("backbone"):
         settings.pop("pretrained", None)  # weights of another one

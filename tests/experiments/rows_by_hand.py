@@ -39,7 +39,9 @@ def on_loss(name, loss, *methods):
 EXPECTED = {
     "strong-baselines": on_loss("margin", "margin", "obd-sd") | on_loss("r-margin", "r-margin", "obd-sd") | on_loss("ms", MS, "obd-sd"),
     "sota": {name + d: (MS, *HOW["obd-sd"]) for name in ("r50-128", "ibn-512", "r50-512") for d in ("", "+d")}
-    | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""]), "rankmi": ("rankmi", *HOW[""])},
+    | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""]), "rankmi": ("rankmi", *HOW[""])}
+    | {"mic": ("margin", "mic(every=1)", None), "dcml-mdw": ("margin", "dcml", None), "diva": ("margin", "diva", None)}
+    | {"pads": ("margin(beta=0.6)", "pads(every=1)", None)},
     "elements": on_ms("psd-constant", "psd", "obd-sd", "obd-sd-softmax", "mean-mix", "uniform-mix", "flat", "ema", "memory"),
     "sampling": on_loss("margin-distance", "margin", "obd-sd")
     | on_loss("margin-random", "margin(sampling=random)", "obd-sd")
@@ -59,6 +61,7 @@ EXPECTED = {
     | on_loss("soft-triple", "soft-triple", "psd", "obd-sd", "proxy-diffusion"),
     "self-supervised": on_loss("nt-xent", "nt-xent", "psd", "obd-sd"),
 }
+UNTAUGHT = ("none", "pads(every=1)", "mic(every=1)", "dcml", "diva")  # who teaches nobody
 CONSTANT = ("psd-constant", "bar", "s2sd")  # rows whose weight does not grow with the epochs
 
 FOUR_HEADS = "heads of 512, 1024, 1536, 2048"
@@ -74,6 +77,11 @@ BUILT = {
     "epshn": "EasyPositive",
     "proxy-gml": "ProxyGML",
     "rankmi": "RankMI with distance",
+    "margin(beta=0.6)": "MarginLoss with BinnedSampler",
+    "pads(every=1)": "PADS",
+    "mic(every=1)": "MIC",
+    "dcml": "DCML",
+    "diva": "DiVA",
     "none": "NoTeacher",
     EPOCH: "PreviousEpochTeacher",
     BORN: "BornAgainTeacher",

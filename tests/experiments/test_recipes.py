@@ -10,24 +10,26 @@ from obdsd.experiments import reproduction
 from obdsd.experiments.recipes import TABLES
 from obdsd.experiments.reproduction import SCALES, Reproduction, find, options_of, records, reproduce, with_seed
 from obdsd.files import read_lines
+from obdsd.objectives import System
 from obdsd.training import Trainer
-from tests.experiments.rows_by_hand import BUILT, CONSTANT, EXPECTED
+from tests.experiments.rows_by_hand import BUILT, CONSTANT, EXPECTED, UNTAUGHT
 
 
 def parts_of(options):
     teacher = options["system"] if options["system"] != "standard" else options["teacher"]
-    return options["loss"], teacher, options["targets"] if teacher != "none" else None
+    return options["loss"], teacher, options["targets"] if teacher not in UNTAUGHT else None
 
 
 def built(system):
     """What a system was built of: loss and miner, teacher or heads, targets."""
     heads = system.objective if type(system).__name__ == "S2SDSystem" else None
     objective = system.objective if heads is None else heads.base
+    objective = getattr(objective, "losses", [objective])[0]  # of several slices
     miner = getattr(objective.miner, "sampling", type(objective.miner).__name__)
     loss = type(objective.loss).__name__ + ("" if objective.miner is None else f" with {miner}")
     if heads is None:
-        teacher = type(system.teacher).__name__
-        return loss, teacher, None if teacher == "NoTeacher" else repr(system.distill.targets)
+        teacher = type(system.teacher if type(system) is System else system).__name__
+        return loss, teacher, repr(system.distill.targets) if system.teacher.teaches else None
     features = f", features at {heads.distill_features.weight:g}" if heads.distill_features.weight else ""
     return loss, f"heads of {', '.join(map(str, heads.widths))}{features}", repr(heads.distill.targets)
 
@@ -89,7 +91,7 @@ def test_each_row_is_its_system_and_differs_from_its_neighbours(tiny, table):
         assert run["made"] == tuple(BUILT[part] for part in expected)
         first, last = (epoch["distillation"] for epoch in run["losses"])
         assert (first > 0) == name.startswith(CONSTANT)
-        assert (last > 0) == (expected[1] != "none")
+        assert (last > 0) == (expected[1] not in UNTAUGHT)
     for one, other in itertools.pairwise(tiny[table].values()):
         assert one["options"] != other["options"]
         assert one["losses"] != other["losses"]
@@ -98,6 +100,12 @@ def test_each_row_is_its_system_and_differs_from_its_neighbours(tiny, table):
 IBN, R50 = {"backbone": "bn-inception", "dim": 512}, {"backbone": "resnet50.tv_in1k", "dim": 512}
 EPSHN = {"batch_size": 128, "lr": 0.03, "optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0, "epochs": 100, "lr_steps": [50, 75]}
 GML = {"batch_size": 32, "lr": 1e-4, "weight_decay": 1e-4, "epochs": 50, "lr_steps": [20, 40], "lr_gamma": 0.1, "head_only_epochs": 1}
+ROTH = {"lr": 1e-5, "weight_decay": 4e-4, "batch_size": 112, "batchnorm": None, "schedule": "steps"}
+MIC = {**R50, **ROTH, "dim": 128, "per_class": 4, "loss": "margin", "lr_gamma": 0.3}
+DCML = {**R50, **ROTH, "loss": "margin", "slices": 4, "slice_weights": [], "lr_gamma": 0.2}
+DIVA = {**R50, **ROTH, "loss": "margin", "slices": 4, "slice_weights": [0.5, 1.0, 1.0, 1.0], "per_class": 2, "replacement": True}
+OF_CLASSES = "pads(held_out=0.1, of_classes=true, every=60, with_nmi=true)"
+PADS = {**R50, "dim": 128, "replacement": True, "lr": 1e-5, "lr_gamma": 0.3, "loss": "margin(beta=0.6)"}
 PAPER = [  # from its Sec. 5.1 and the text of its Table 2
     ("strong-baselines", "ms+obd-sd", "cars196", {"weight": 75.0, "targets": "batch-diffusion(omega=0.99)", "epochs": 150}),
     ("obdp", "bar+obdp", "cars196", {"weight": 50.0, "targets": "batch-diffusion(omega=0.99)", "ramp": "constant"}),
@@ -108,6 +116,17 @@ PAPER = [  # from its Sec. 5.1 and the text of its Table 2
     ("sota", "epshn", "sop", {**R50, **EPSHN, "per_class": 4, "batches": "drawn"}),
     ("sota", "proxygml", "cub200", {**IBN, **GML, "loss": "proxy-gml", "objective_lr": None}),
     ("sota", "proxygml", "sop", {**IBN, **GML, "loss": "proxy-gml(proxies=1, regulariser=0.0)", "objective_lr": 0.3}),
+    ("sota", "mic", "cub200", {**MIC, "system": "mic", "epochs": 100, "lr_steps": [50]}),
+    ("sota", "mic", "cars196", {**MIC, "system": "mic(clusters=150, decorrelation=500.0)", "epochs": 110, "lr_steps": [60]}),
+    ("sota", "mic", "sop", {**MIC, "system": "mic(clusters=50, share=0.5, decorrelation=250.0)", "epochs": 45, "lr_steps": [20, 35]}),
+    ("sota", "dcml-mdw", "cub200", {**DCML, "batch_size": 100, "head": "composed", "system": "dcml", "epochs": 300, "lr_steps": [55]}),
+    ("sota", "diva", "cub200", {**DIVA, "system": "diva", "epochs": 350, "lr_steps": [55], "lr_gamma": 0.2}),
+    ("sota", "diva", "cars196", {**DIVA, "system": "diva(alpha=0.15, decorrelation=100.0)", "epochs": 350, "lr_steps": [70]}),
+    ("sota", "diva", "sop", {**DIVA, "system": "diva(alpha=0.2, decorrelation=150.0, queue=7840)", "epochs": 150, "lr_gamma": 0.3}),
+    ("sota", "pads", "cub200", {**PADS, "system": "pads", "objective_lr": 1e-3, "per_class": 2, "epochs": 300, "lr_steps": [150]}),
+    ("sota", "pads", "cars196", {**PADS, "system": "pads(held_out=0.1, with_nmi=true)", "objective_lr": 5e-4, "per_class": 4}),
+    ("sota", "pads", "sop", {**PADS, "loss": "margin", "system": OF_CLASSES, "epochs": 120, "lr_steps": [80]}),
+    ("sota", "rankmi", "cub200", {**R50, "dim": 128, "loss": "rankmi"}),
     ("elements", "flat", "cub200", {"targets": "pairwise(scale=0.7)"}),
     ("elements", "flat", "cars196", {"targets": "pairwise(scale=0.01)"}),
     ("elements", "flat", "sop", {"targets": "pairwise(scale=0.5)"}),

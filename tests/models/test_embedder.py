@@ -92,7 +92,7 @@ WEIGHTS = {"all alike": (), "one is half": (0.5, 1, 1, 1)}
 
 
 @pytest.mark.parametrize("weights", WEIGHTS.values(), ids=WEIGHTS.keys())
-@pytest.mark.parametrize("head", ["linear", "two-layer"])
+@pytest.mark.parametrize("head", ["linear", "two-layer", "composed"])
 def test_slices_are_brought_to_unit_length_one_by_one(head, weights):
     model = Embedder("features", features=6, dim=8, head=head, slices=4, slice_weights=weights).eval()
     x = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
@@ -224,7 +224,7 @@ WRONG = [
     ({"backbone": "hf-hub:evil/model"}, "is not known to timm; timm.list_models"),
     ({"backbone": "resnet50.magic"}, "backbone='resnet50.magic' names weights that timm does not know; .*resnet50.tv_in1k"),
     ({"pooling": "max"}, "pooling='max' is no choice; use avg or avg.max or gem or token"),
-    ({"head": "mlp"}, "head='mlp' is no choice; use linear or two-layer or none"),
+    ({"head": "mlp"}, "head='mlp' is no choice; use linear or two-layer or composed or none"),
     ({"batchnorm": "sync"}, "batchnorm='sync' is no choice; use frozen or train"),
     ({"dim": 0}, "dim=0 must be a whole number in 1..65536"),
     ({"size": 4097}, "size=4097 must be a whole number in 1..4096"),
@@ -232,6 +232,7 @@ WRONG = [
     ({"head": "none"}, "dim=8 does not go with head=none"),
     ({"head": "none", "dim": None, "slices": 2}, "slices=2 must divide dim=None; use slices=1 or a head"),
     ({"slices": 3}, "slices=3 must divide dim=8; use slices=1 or a head whose length can be divided"),
+    ({"head": "composed"}, "slices=1 leaves head=composed nothing to mix; use slices=4"),
     ({"slices": 0}, "slices=0 must be a whole number in 1..65536"),
     ({"slices": 2, "slice_weights": (1, 2, 3)}, r"slice_weights=.1, 2, 3. must be one a slice, of slices=2; or leave it out: all are 1"),
     ({"slice_weights": (1,)}, r"slice_weights=.1,. must be one a slice, of slices=1"),

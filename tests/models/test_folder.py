@@ -25,6 +25,7 @@ MADE = {
     "tiny, no head": {"backbone": "tiny-conv", "head": "none"},
     "features": {"backbone": "features", "features": 6, "dim": 3},
     "slices": {"backbone": "features", "features": 6, "dim": 4, "slices": 2, "slice_weights": [0.5, 1]},
+    "composed": {"backbone": "features", "features": 6, "dim": 4, "slices": 2, "head": "composed"},
     "power": {"backbone": "features", "features": 6, "dim": 3, "feature_power": 0.5},
     "features, no head": {"backbone": "features", "features": 6, "head": "none"},
 }

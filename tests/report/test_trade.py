@@ -43,12 +43,14 @@ def test_places_are_ratios_of_time_and_points_of_gain():
 def test_no_name_lies_on_another():
     many = {f"row {number}": (1 + number / 100, number / 50) for number in range(30)}
     named = [spot for spot in trade_of(comparison(many)).spots if spot.named]
-    assert len(named) >= 3
+    assert named
     for number, one in enumerate(named):
         for other in named[:number]:
             assert abs(one.x - other.x) >= ROOM[0] or abs(one.y - other.y) >= ROOM[1]
     crowd = {"best": (1.0, 2.0), **{f"row {number}": (1.001, 1.9) for number in range(5)}}
-    assert {spot.name for spot in trade_of(comparison(crowd)).spots if spot.named} == {"best", "ms"}
+    assert {spot.name for spot in trade_of(comparison(crowd)).spots if spot.named} <= {"best", "ms"}
+    hidden = {"beside": (1.2, 0.0), "far": (9.0, 3.0)}
+    assert [spot.named for spot in trade_of(comparison(hidden)).spots] == [False, True, True]  # the baseline's name would lie on it
 
 
 def test_there_is_no_picture_of_a_single_row_or_without_times():

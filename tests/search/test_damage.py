@@ -43,7 +43,7 @@ def test_an_index_that_is_none_is_refused(place, tmp_path):
 def test_settings_of_another_version_or_none_are_refused(place, index):
     folder, before = index.path, (index.path / "index.json").read_text()
     changed(folder, format=2)
-    with refused("index.json: is a index of another version of obdsd (format 2, not 1); update obdsd"):
+    with refused("index.json: is an index of another version of obdsd (format 2, not 1); update obdsd"):
         Index.open(folder)
     for text, words in {
         "{": "is not JSON",

@@ -61,7 +61,13 @@ STEPS = [
     ("mean-field+psd", {}),
     ("epshn+psd", {"per_class": 4, "batches": "rounds"}),
     ("proxy-gml+psd", {"loss": "proxy-gml(kept=0.2)"}),
+    ("mic+psd", {"system": "mic(clusters=5)", "micro_batch": 3}),
+    ("mic", {"system": "mic(clusters=5)", "at": 2}),  # a batch of clusters
+    ("dcml-mdw+psd", {"head": "composed", "slices": 3, "micro_batch": 3}),
+    ("diva", {"dim": 8, "system": "diva(queue=40)", "micro_batch": 3}),
+    ("diva", {"dim": 8, "system": "diva(queue=40, shared=standard)", **IMAGES}),
     ("rankmi+psd", {"loss": "rankmi(width=4)", "micro_batch": 3}),
+    ("pads+psd", {"system": "pads(every=1)", "steps": 3}),
 ]
 
 
@@ -69,7 +75,8 @@ def steps_of(features, pictures, teachers):
     """The steps with their data and teachers."""
     for name, changes in STEPS:
         data = pictures if "data" in changes else features
-        yield name, {**SMALL, **at(teachers, changes), "data": data}
+        small = SMALL if "+" in name else {option: value for option, value in SMALL.items() if option != "weight"}
+        yield name, {**small, **at(teachers, changes), "data": data}
 
 
 def torchrun(*words):
@@ -157,8 +164,9 @@ def test_loss_and_gradients_are_those_of_one_process(started, number):
         for key, value in alone.items():
             largest = float(value.float().abs().max() or 1)
             torch.testing.assert_close(there[key], value, rtol=1e-5, atol=1e-5 * largest, msg=f"{name}: {key}")
-    assert float(alone["distillation"]) > 0 or options.get("teacher") == "memory"
-    assert any(key.startswith("gradient objective.") for key in alone) == name.startswith(("margin", "proxy", "soft", "mean"))
+    assert float(alone["distillation"]) > 0 or options.get("teacher") == "memory" or "+" not in name
+    trains = name.startswith(("margin", "proxy", "soft", "mean", "pads", "mic", "dcml", "diva")) and "at" not in options
+    assert any(key.startswith("gradient objective.") for key in alone) == trains
 
 
 def close(one, other):

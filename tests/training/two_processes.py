@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import io
+import itertools
 import json
 import os
 import sys
@@ -17,21 +18,24 @@ from obdsd.presets import preset
 from obdsd.training import Trainer, train
 from tests.training.reading import trainer_of, with_own_parts
 
-LEARNED = ("teacher.", "targets.", "objective.loss.adam.")
+LEARNED = ("teacher.", "targets.", "objective.loss.adam.", "objective.miner.p", "policy.", "assigned", "network.", "keys")
 """What a system has learned beside its parameters."""
 
 
 @with_own_parts
 def one_step(name: str, options: dict) -> dict[str, torch.Tensor]:
-    """Loss parts and gradients after the first batch of epoch 1, with a teacher that differs from the student."""
-    chosen = preset(name, **options)
-    trainer = trainer_of(chosen)
+    """Loss parts and gradients after a batch of epoch 1, with a teacher that differs from the student: after the first, or that of number
+    `at`, or after as many `steps`."""
+    at, steps = options.get("at", 0), options.get("steps", 1)
+    trainer = trainer_of(preset(name, **{option: value for option, value in options.items() if option not in ("at", "steps")}))
     with torch.no_grad():
         for weight in trainer.system.teacher.parameters():
             weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel())))
     trainer.place.epoch = 1
     trainer.begin_epoch()
-    parts = trainer.step(*next(trainer.batches.epoch(1)))
+    trainer.place.step = at
+    for batch in itertools.islice(trainer.batches.epoch(1), at, at + steps):
+        parts = trainer.step(*batch)
     after = {f"gradient {n}": p.grad for n, p in trainer.system.named_parameters() if p.grad is not None}
     after |= {f"reading {n}": torch.tensor(value) for n, value in trainer.place.reading.items()}
     after |= {f"state {n}": value for n, value in trainer.system.state_dict().items() if n.startswith(LEARNED)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator, Sequence
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,14 +131,33 @@ class ClassBatches(Batches):
         world_size: int = 1,
     ) -> None:
         super().__init__(batch_size, per_class, seed, rank, world_size)
-        self.members = members_of(labels)
-        self.replacement, self.number = replacement, len(labels) // batch_size
-        k, usable, needed = per_class, len(self.members), f"batch_size={batch_size} needs {self.classes} classes × {per_class}"
-        if self.classes > usable and not replacement:
+        self.members, self.items, self.replacement = members_of(labels), len(labels), replacement
+        self._settle()
+
+    def _settle(self) -> None:
+        """How many batches the items are."""
+        b, k, usable = self.batch_size, self.per_class, len(self.members)
+        self.number = self.items // b
+        if self.classes > usable and not self.replacement:
+            needed = f"batch_size={b} needs {self.classes} classes × {k}"
             raise InputError(f"{needed}, but {usable} classes have 2 images or more; try {max(usable, 2) * k}")
         if not self.number:
-            most = max(len(labels) // k * k, 2 * k)
-            raise InputError(f"batch_size={batch_size} is more than the {len(labels)} training items; try {most}")
+            most = max(self.items // k * k, 2 * k)
+            raise InputError(f"batch_size={b} is more than the {self.items} training items; try {most}")
+
+    def without(self, items: NDArray[np.int64]) -> ClassBatches:
+        """The same batches, but these of their items never come, and an epoch is as much shorter.
+
+        >>> batches = ClassBatches(np.arange(2).repeat(4), batch_size=4, seed=0).without(np.array([0, 1, 6]))
+        >>> sorted(draw.item for batch in batches.epoch(0) for draw in batch)
+        [2, 3, 4, 5]
+        """
+        left = copy(self)
+        left.members = [kept for members in self.members if len(kept := np.setdiff1d(members, items)) > 1]
+        left.items -= len(items)
+        left._settle()
+        left.number = min(left.number, self.number)  # which may have been cut
+        return left
 
     def items_of(self, epoch: int) -> Iterator[list[int]]:
         random = np.random.default_rng((self.seed, epoch))

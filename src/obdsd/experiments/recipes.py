@@ -87,15 +87,62 @@ def _proxy_gml(benchmark: str) -> dict[str, Any]:
     return how | {"epochs": 50, "schedule": "steps", "lr_steps": (20, 40), "lr_gamma": 0.1}
 
 
+def _mic(benchmark: str) -> dict[str, Any]:
+    """Its published settings; an epoch has the batches of clusters beside as many batches of classes as the images fill."""
+    systems = {
+        "cub200": "mic",
+        "cars196": "mic(clusters=150, decorrelation=500.0)",
+        "sop": "mic(clusters=50, share=0.5, decorrelation=250.0)",
+    }
+    epochs, steps = {"cub200": (100, (50,)), "cars196": (110, (60,)), "sop": (45, (20, 35))}[benchmark]
+    how: dict[str, Any] = {"system": systems[benchmark], "backbone": RESNET50, "dim": 128, "per_class": 4}
+    return how | {"epochs": epochs, "schedule": "steps", "lr_steps": steps, "lr_gamma": 0.3}
+
+
 def _rankmi(benchmark: str) -> dict[str, Any]:
     """Its own settings are not known to us: those of the data, as all losses of the paper have them."""
     return {"backbone": RESNET50, "dim": 128}
 
 
+def _dcml(benchmark: str) -> dict[str, Any]:
+    """Its published settings for CUB-200-2011, the only ones known to us, on all."""
+    how: dict[str, Any] = {"backbone": RESNET50, "dim": 512, "batch_size": 100, "epochs": 300}
+    return how | {"schedule": "steps", "lr_steps": (55,), "lr_gamma": 0.2}
+
+
+def _diva(benchmark: str) -> dict[str, Any]:
+    """Its published settings; classes and images are drawn with replacement, which triplets inside a class need."""
+    systems = {"cub200": "diva", "cars196": "diva(alpha=0.15, decorrelation=100.0)"}
+    systems["sop"] = "diva(alpha=0.2, decorrelation=150.0, queue=7840)"
+    epochs, step, gamma = {"cub200": (350, 55, 0.2), "cars196": (350, 70, 0.2), "sop": (150, 70, 0.3)}[benchmark]
+    how: dict[str, Any] = {"system": systems[benchmark], "backbone": RESNET50, "dim": 512, "replacement": True}
+    return how | {"epochs": epochs, "schedule": "steps", "lr_steps": (step,), "lr_gamma": gamma}
+
+
+def _pads(benchmark: str) -> dict[str, Any]:
+    """Its published settings; of SOP whole classes are held out."""
+    how: dict[str, Any] = {"backbone": RESNET50, "dim": 128, "replacement": True, "objective_lr": 1e-3, "epochs": 300}
+    how |= {"schedule": "steps", "lr_steps": (150,), "lr_gamma": 0.3}
+    if benchmark == "cars196":
+        how |= {"system": "pads(held_out=0.1, with_nmi=true)", "per_class": 4, "objective_lr": 5e-4, "lr_steps": (140,)}
+    if benchmark == "sop":
+        how |= {
+            "system": "pads(held_out=0.1, of_classes=true, every=60, with_nmi=true)",
+            "loss": "margin",
+            "epochs": 120,
+            "lr_steps": (80,),
+        }
+    return how
+
+
 OTHERS: dict[str, tuple[str, Callable[[str], dict[str, Any]]]] = {
     "epshn": ("epshn", _epshn),
     "proxygml": ("proxy-gml", _proxy_gml),
+    "mic": ("mic", _mic),
+    "dcml-mdw": ("dcml-mdw", _dcml),
+    "diva": ("diva", _diva),
     "rankmi": ("rankmi", _rankmi),
+    "pads": ("pads", _pads),
 }
 """Systems of other papers: the row's name, its preset, and its paper's settings on a benchmark."""
 

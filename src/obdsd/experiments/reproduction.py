@@ -36,7 +36,7 @@ SCALES: dict[str, dict[str, Any]] = {
 """What each scale changes of a row: nothing; a head of two layers on frozen features; eight steps on built-in letters."""
 SETTINGS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "small": {"widths": lambda widths: [width // 4 for width in widths]},  # narrower heads: the features are fewer too
-    "tiny": {"feature_from": lambda _: 2, "neighbours": lambda _: 5},
+    "tiny": {"feature_from": lambda _: 2, "neighbours": lambda _: 5, "every": lambda _: 1},
 }
 """What each scale makes of a setting, in every part that has it."""
 KINDS = {"paper": BENCHMARKS, "small": ("embeddings",), "tiny": ("glyphs",)}  # of data

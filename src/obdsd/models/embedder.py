@@ -19,6 +19,7 @@ from obdsd.method.checks import refuse, require
 from obdsd.method.pooling import Pooling, pool
 from obdsd.method.precision import in_full, without_autocast
 from obdsd.models import backbones, folder
+from obdsd.models.composed import Composed
 from obdsd.models.folder import Architecture, BatchNorm, Description, Head
 from obdsd.models.places import FEATURES, TINY_CONV, find, located
 from obdsd.models.weights import check_shapes, fit, fit_file, fit_offline, state_digest
@@ -34,7 +35,8 @@ class Embedder(nn.Module):
         dim: Length of the rows; default 128, with head `none` that of the features.
         pooling: `avg` over places, `avg+max` (the paper's "+D"), `gem`, the cube root of the mean of cubes,
             or `token`, a transformer's class token.
-        head: `linear`, `two-layer` (ReLU between), or `none`: the pooled features themselves.
+        head: `linear`, `two-layer` (ReLU between), `composed` (as many linear maps as `slices`, mixed for each item), or `none`: the pooled
+            features themselves.
         hidden: Width of a two-layer head between its layers; default that of the features.
         slices: Equal parts of a row, each brought to unit length by itself before the row is.
         slice_weights: What each slice is multiplied by in the row; default 1 for all.
@@ -104,7 +106,7 @@ class Embedder(nn.Module):
             self.backbone = backbones.create(backbone, size, pretrained=pretrained == "imagenet")
             self.feature_dim = features or backbones.feature_width(self.backbone)
             self.dim = self.architecture.dim or self.feature_dim
-            self.head = _make_head(head, self.feature_dim, hidden or self.feature_dim, self.dim)
+            self.head = _make_head(self.architecture, self.feature_dim, self.dim)
         if pooling == "token" and not backbones.has_class_token(self.backbone):
             refuse("pooling", pooling, f"needs a class token, {backbone} has none", "use avg, avg+max or gem")
         if pretrained == "offline":
@@ -165,6 +167,11 @@ class Embedder(nn.Module):
 
     def forward(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b d"]:
         return self.embed(self.pool(self.feature_map(x)))
+
+    def begin_projected(self, projection: Float[Tensor, "d f"]) -> None:
+        """Let the linear layer of the head begin as this projection."""
+        layer = self.head.ensemble if isinstance(self.head, Composed) else self.head
+        layer.load_state_dict({"weight": projection, "bias": torch.zeros(len(projection))})
 
     @property
     def prefix_tokens(self) -> int:
@@ -269,11 +276,14 @@ def _unit(rows: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
         return nn.functional.normalize(in_full(rows), dim=-1)
 
 
-def _make_head(kind: Head, features: int, hidden: int, dim: int) -> nn.Module:
-    if kind == "none":
+def _make_head(own: Architecture, features: int, dim: int) -> nn.Module:
+    if own.head == "none":
         return nn.Identity()
-    if kind == "linear":
+    if own.head == "linear":
         return nn.Linear(features, dim)
+    if own.head == "composed":
+        return Composed(features, dim, own.slices)
+    hidden = own.hidden or features
     return nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, dim))
 
 

@@ -30,7 +30,7 @@ EARLIER[2] = {**EARLIER[3], "unit_features": False}
 EARLIER[1] = {**EARLIER[2], "trained_on": None}
 """Formats that are still read, with what they did not say."""
 LONGEST_ROW = 65536  # a typing error must not allocate a terabyte
-Head = Literal["linear", "two-layer", "none"]
+Head = Literal["linear", "two-layer", "composed", "none"]
 BatchNorm = Literal["frozen", "train"]
 
 
@@ -82,6 +82,8 @@ class Architecture:
         numbers = isinstance(weights, (list, tuple)) and all(type(each) in (int, float) and 1e-6 <= each <= 1e6 for each in weights)
         require(numbers, "slice_weights", reprlib.repr(weights), "must be positive numbers", "give one a slice, as 0.5,1,1,1")
         object.__setattr__(self, "slice_weights", tuple(map(float, weights)))
+        mixes = self.head != "composed" or self.slices > 1
+        require(mixes, "slices", self.slices, "leaves head=composed nothing to mix", "use slices=4")
         fits = not weights or 1 < self.slices == len(weights)
         require(fits, "slice_weights", reprlib.repr(weights), f"must be one a slice, of slices={self.slices}", "or leave it out: all are 1")
 

@@ -17,8 +17,9 @@ from obdsd.errors import InputError
 from obdsd.method.checks import check_readable, refuse, require
 from obdsd.method.distillation import SelfDistillation
 from obdsd.method.pooling import pool
-from obdsd.method.precision import in_full, without_autocast
+from obdsd.method.precision import in_full
 from obdsd.method.teachers import Teacher, TeacherBatch
+from obdsd.objectives.heads import linear, unit_rows
 from obdsd.objectives.objective import parameter_groups_of
 from obdsd.objectives.system import System
 
@@ -109,7 +110,7 @@ class S2SD(nn.Module):
         of_heads = torch.stack([loss(z, labels) for loss, z in zip(self.losses, rows, strict=True)]).mean()
         taught = torch.stack([self.distill(embeddings, TeacherBatch(z.detach(), labels=labels), progress) for z in rows]).mean()
         if self.step >= self.feature_from and self.distill_features.active(progress):
-            of_features = TeacherBatch(_unit_rows(features.detach()), labels=labels)
+            of_features = TeacherBatch(unit_rows(features.detach()), labels=labels)
             taught = taught + self.distill_features(embeddings, of_features, progress)
         self.step += self.training
         return (of_heads + self.base(embeddings, labels)) / 2, taught
@@ -196,22 +197,9 @@ class _Head(nn.Module):
 
     def __init__(self, features: int, width: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.first = _linear(features, width, generator)
-        self.second = _linear(width, width, generator)
+        self.first = linear(features, width, generator)
+        self.second = linear(width, width, generator)
 
     def forward(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b t"]:
         hidden = torch.relu(self.first(features.to(self.first.weight.dtype)))  # a model of half precision has heads of full
-        return _unit_rows(self.second(hidden))
-
-
-def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")  # draws nothing from the global generator
-    bound = inputs**-0.5
-    nn.init.uniform_(layer.weight, -bound, bound, generator=generator)
-    nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
-    return layer
-
-
-def _unit_rows(rows: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
-    with without_autocast(rows):
-        return nn.functional.normalize(in_full(rows), dim=1)
+        return unit_rows(self.second(hidden))

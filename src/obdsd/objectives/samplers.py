@@ -67,6 +67,30 @@ def regularised_triplets(distances: Distances, labels: Labels, generator: torch.
     return anchors, torch.where(switched, anchors, positives), torch.where(switched, positives, negatives)
 
 
+def permuted_triplets(distances: Distances, labels: Labels, generator: torch.Generator, *, dim: int) -> Triplets:
+    """Distance sampling after the labels have changed hands at random: triplets whose rows may be of any classes (DiVA)."""
+    order = torch.randperm(len(labels), generator=generator, device=labels.device)
+    return distance_triplets(distances, labels[order], generator, dim=dim)
+
+
+def three_class_triplets(distances: Distances, labels: Labels, generator: torch.Generator, *, dim: int) -> Triplets:
+    """Anchor, positive and negative of three classes: the negative by distance sampling, a random positive of the classes left."""
+    _, other = _pairs(labels)
+    enough = torch.unique(labels).numel() > 2  # else there is no third class
+    anchors = torch.arange(len(labels) if enough else 0, device=labels.device)
+    log_weights = log_inverse_density(distances[anchors], dim).masked_fill(~other[anchors], float("-inf"))
+    n = _draw(log_weights, generator)
+    return anchors, _draw(_uniform(other[anchors] & (labels[n][:, None] != labels)), generator), n
+
+
+def intra_triplets(labels: Labels, generator: torch.Generator) -> Triplets:
+    """b triplets of one class each: the class uniform, its rows drawn with replacement, so that some of a triplet may be the same."""
+    classes = torch.unique(labels)
+    chosen = classes[torch.randint(len(classes), (len(labels),), generator=generator, device=labels.device)]
+    of_class = _uniform(chosen[:, None] == labels)
+    return _draw(of_class, generator), _draw(of_class, generator), _draw(of_class, generator)
+
+
 def log_inverse_density(distances: Float[Tensor, "*s"], dim: int, nearest: float = 0.5) -> Float[Tensor, "*s"]:
     """log 1/q(d) with q(d) ∝ d^(n-2) (1 - d²/4)^((n-3)/2), the density of distances between random points of the unit sphere.
 

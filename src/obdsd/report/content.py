@@ -135,6 +135,7 @@ class Spot:
     y: float
     words: str
     named: bool  # whether its name has room beside it
+    turned: bool  # whether the name stands on the left
     best: bool  # whether no other row is as quick and gains more
 
 

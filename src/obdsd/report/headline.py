@@ -26,6 +26,7 @@ from obdsd.training import RunRecord
 
 RECALL = "recall@1"  # what the first picture and the sentences are about
 ONE_RUN = "A dot is one run: there is no interval over seeds."
+BEFORE = "Before any training"  # above what there was, where rows stand in groups
 STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20)  # between two ticks, in points
 TICKS = 8  # at most
 REACH = 1.0  # spans of the rows that the axis is made longer to show what was there before the training
@@ -129,7 +130,9 @@ def chart_of(rows: Sequence[Estimate], before: Mapping[str, float], sentence: st
     for number, row in enumerate(rows[1:], start=1):
         begins = kinds[number] != "single" and (number == 1 or kinds[number] != kinds[number - 1])
         marks.append(mark(row, kinds[number], f"{GROUPS[kinds[number]]} {rows[0].name}" if begins else ""))
-    marks += [mark(Estimate(f"{untrained(name)}, untrained", value), "untrained") for name, value in before.items()]
+    for name, value in before.items():
+        heading = BEFORE if any(each.heading for each in marks) and marks[-1].kind != "untrained" else ""
+        marks.append(mark(Estimate(f"{untrained(name)}, untrained", value), "untrained", heading))
     step = next((step for step in STEPS if (end - start) / step <= TICKS), STEPS[-1])
     ticks = [number * step for number in range(math.ceil(start / step), math.floor(end / step) + 1)]
     return Chart(marks=marks, ticks=[(place(tick), f"{tick:g}") for tick in ticks], baseline=place(100 * baseline), sentence=sentence)

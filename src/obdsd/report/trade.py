@@ -14,7 +14,9 @@ STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20)  # points between two ticks of the gain
 TICKS = 6  # at most, of the gain
 MARGIN = 0.08  # of an axis, beyond the outermost spot
 LEAST_TIME, LEAST_GAIN = math.log(1.5), 0.5  # that the axes span
-ROOM = (22.0, 6.0)  # a label's, in percent of the picture's width and height
+ROOM = (22.0, 6.0)  # a name's, in percent of the picture's width and height
+TURN = 75.0  # from here on names stand on the left of their spots
+APART = 7.0  # percent between two ticks of the time
 
 
 class _Row(NamedTuple):
@@ -50,10 +52,12 @@ def trade_of(comparison: Comparison) -> Trade | None:
     named = _with_room(places, [row.name in front for row in rows])
     return Trade(
         spots=[
-            Spot(name=row.name, kind=row.kind, x=x, y=y, words=_words(row), named=has_room, best=row.name in front)
+            Spot(name=row.name, kind=row.kind, x=x, y=y, words=_words(row), named=has_room, turned=x > TURN, best=row.name in front)
             for row, (x, y), has_room in zip(rows, places, named, strict=True)
         ],
-        times=[(across(time), f"{time:g}×") for time in TIMES if left <= math.log(time) <= right],
+        times=_apart(
+            [(across(time), f"{time:g}×") for time in sorted(TIMES, key=lambda time: time != 1) if left <= math.log(time) <= right]
+        ),
         gains=[(down(gain), f"{gain:+.2g}" if gain else "0") for gain in gains],
         sentence=(
             f"Time of a training step beside one of {baseline.name}, in turns, on an axis of ratios, against the gain in Recall@1 in "
@@ -77,10 +81,21 @@ def _ends(values: Sequence[float], least: float) -> tuple[float, float]:
 
 
 def _with_room(places: Sequence[tuple[float, float]], front: Sequence[bool]) -> list[bool]:
-    """Which spots are named in the picture: those of the front first, as long as no name lies on another."""
+    """Which spots are named in the picture: those of the front first, as long as no name lies on another, nor on a spot."""
     named = [False] * len(places)
     for number in sorted(range(len(places)), key=lambda number: not front[number]):
         x, y = places[number]
+        covers = (x - ROOM[0], x) if x > TURN else (x, x + ROOM[0])
+        hidden = [place != number and covers[0] <= a <= covers[1] and abs(y - b) < ROOM[1] / 2 for place, (a, b) in enumerate(places)]
         near = [abs(x - a) < ROOM[0] and abs(y - b) < ROOM[1] for (a, b), taken in zip(places, named, strict=True) if taken]
-        named[number] = not any(near)
+        named[number] = not any(near) and not any(hidden)
     return named
+
+
+def _apart(ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+    """Ticks that leave each other room, the first of them in any case."""
+    kept: list[tuple[float, str]] = []
+    for place, words in ticks:
+        if all(abs(place - other) >= APART for other, _ in kept):
+            kept.append((place, words))
+    return sorted(kept)

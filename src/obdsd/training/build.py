@@ -194,7 +194,8 @@ def system_of(options: TrainOptions, model: Embedder, part: Part) -> System:
     teacher = TEACHERS.build(options.teacher, model=model, part=part, num_samples=len(part), dim=model.dim)
     matching = MATCHINGS.build(options.matching, dim=model.dim, teacher_dim=teacher.dim, seed=options.seed)
     distill = SelfDistillation(options.weight, options.temperature, TARGETS.build(options.targets), options.ramp, matching)
-    system = SYSTEMS.build(options.system, model=model, make_loss=make_loss, teacher=teacher, distill=distill, seed=options.seed)
+    taught: dict[str, Any] = {"teacher": teacher, "distill": distill}
+    system = SYSTEMS.build(options.system, model=model, make_loss=make_loss, part=part, seed=options.seed, **taught)
     try:
         system.check(len(part))
     except InputError as fault:

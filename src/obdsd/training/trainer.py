@@ -130,8 +130,7 @@ class Trainer:
     def begin(self, train_first: Callable[[], nn.Module]) -> None:
         """Once, before the first step: the head as asked, then whoever teaches."""
         if self.options.head_init == "projection" and self.options.init is None:
-            projection = torch.from_numpy(self.scoring.projection()).to(self.device)
-            self.model.head.load_state_dict({"weight": projection, "bias": torch.zeros(len(projection))})
+            self.model.begin_projected(torch.from_numpy(self.scoring.projection()))
         for copy in self.copies.values():
             copy.begin(self.model, train_first)
         self.system.begin(train_first)
