@@ -65,6 +65,10 @@ CANDIDATES = {  # on an embeddings file
     "ms+s2sd-msd": ["weight=50", "weight=5", "weight=500"],
     "supcon+soft-labels": ["weight=0.5", "weight=0.25", "weight=0.75"],
     "proxy-gml": ["loss.regulariser=0.3", "loss.regulariser=0.03", "loss.regulariser=3"],
+    "mic": ["system.decorrelation=2500", "system.decorrelation=250", "system.decorrelation=25000"],
+    "diva": ["system.alpha=0.3", "system.alpha=0.03", "system.alpha=3"],
+    "dcml-mdw": ["system.reinforcement=1", "system.reinforcement=0.1", "system.reinforcement=10"],
+    "pads": ["lr=0.0001", "lr=3e-05", "lr=0.0003"],
     "ms+plg": ["weight=7.5", "weight=0.75", "weight=75"],
 }
 

@@ -24,7 +24,7 @@ ROWS: tuple[str, ...] = (
     *("ms", "ms-tuned", "margin", "supcon", "proxy-anchor"),  # plain losses; the first is the baseline
     *("ms+obd-sd", "ms+psd", "ms+mean-mix", "ms+uniform-mix", "ms+flat"),  # the paper's, and its controls
     RECIPE,
-    *("epshn", "proxy-gml", "ms+rcl", "ms+plg", "ms+bar", "ms+s2sd-msd", "rankmi"),  # of other papers
+    *("epshn", "proxy-gml", "ms+rcl", "ms+plg", "ms+bar", "ms+s2sd-msd", "rankmi", "mic", "diva", "dcml-mdw", "pads"),  # of other papers
 )
 """The presets that the arena compares."""
 
@@ -66,6 +66,9 @@ MAIN: dict[str, tuple[str, Candidates]] = {
     "soft-labels": ("weight", share),
     "smooth-labels": ("weight", share),
     "proxy-gml": ("loss.regulariser", tenfold),
+    "mic": ("system.decorrelation", tenfold),
+    "diva": ("system.alpha", tenfold),
+    "dcml-mdw": ("system.reinforcement", tenfold),
 }
 """By a preset's method, or by its loss if it has none: its main setting, an option or PART.SETTING, and the values among which held-out
 classes choose. Of others it is λ where something is taught, else the learning rate."""

@@ -81,14 +81,14 @@ def _ends(values: Sequence[float], least: float) -> tuple[float, float]:
 
 
 def _with_room(places: Sequence[tuple[float, float]], front: Sequence[bool]) -> list[bool]:
-    """Which spots are named in the picture: those of the front first, as long as no name lies on another, nor on a spot."""
+    """Which spots are named in the picture: the highest, then those of the front, as long as no name lies on another, nor on a spot."""
     named = [False] * len(places)
-    for number in sorted(range(len(places)), key=lambda number: not front[number]):
+    for number in sorted(range(len(places)), key=lambda number: (not front[number], places[number][1])):
         x, y = places[number]
         covers = (x - ROOM[0], x) if x > TURN else (x, x + ROOM[0])
         hidden = [place != number and covers[0] <= a <= covers[1] and abs(y - b) < ROOM[1] / 2 for place, (a, b) in enumerate(places)]
         near = [abs(x - a) < ROOM[0] and abs(y - b) < ROOM[1] for (a, b), taken in zip(places, named, strict=True) if taken]
-        named[number] = not any(near) and not any(hidden)
+        named[number] = not any(near) and not (any(named) and any(hidden))
     return named
 
 
