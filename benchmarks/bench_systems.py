@@ -27,11 +27,15 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "global manifold": ("ms+global", {}),
     "born again (second generation)": ("ms+bar", {}),
     "S2SD, four heads": ("ms+s2sd-msd", {}),
+    "divide and conquer, 8 slices": ("div-conq", {}),
+    "DRML, four branches": ("drml", {"head": "relational", "hidden": None}),
     "MIC": ("mic", {}),
     "DCML, plain form": ("dcml-mdw", {"head": "composed", "hidden": None}),
     "DiVA": ("diva", {}),
     "RankMI-style": ("rankmi", {}),
     "PADS": ("pads", {}),
+    "DAS": ("ms+das", {}),
+    "MemVir, ten sets": ("norm-softmax+memvir", {"system": "memvir(sets=10, gap=0, warm=0)"}),
 }
 SHORT = {name: SYSTEMS[name] for name in ("PSD", "OBD-SD", "OBD-SD, memory teacher")}
 HEAD = {"head": "two-layer", "hidden": 512}

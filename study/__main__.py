@@ -15,19 +15,19 @@ import study.parts  # noqa: F401  registers parts that rows are made of
 from obdsd import cli
 from obdsd.errors import InputError
 from study import arena, calibration, records, reranking, search, suspects, tables, teachers, testing, trials, variants, walk
-from study.plan import CUB, CUB_224, CUB_GEM, LETTERS, LETTERS_GEM, REGIMES, ROWS
+from study.plan import CUB, CUB_224, CUB_GEM, CUB_LITE2, LETTERS, LETTERS_GEM, REGIMES, ROWS
 
 
 def compute_features(cub: str) -> None:
-    """Compute frozen features of CUB-200-2011 at 128 and 224 pixels and of the built-in letters at 64, once."""
-    photos = f"cub200:{cub}"
-    for data, size, pooling, name in (
-        (photos, 128, "avg", CUB), (photos, 224, "avg", CUB_224), ("glyphs", 64, "avg", LETTERS),
-        (photos, 224, "gem", CUB_GEM), ("glyphs", 64, "gem", LETTERS_GEM),
+    """Compute frozen features of CUB-200-2011 and of the built-in letters, once."""
+    photos, lite0, lite2 = f"cub200:{cub}", "tf_efficientnet_lite0:offline", "tf_efficientnet_lite2:offline"
+    for name, model, data, size, pooling in (
+        (CUB, lite0, photos, 128, "avg"), (CUB_224, lite0, photos, 224, "avg"), (LETTERS, lite0, "glyphs", 64, "avg"),
+        (CUB_GEM, lite0, photos, 224, "gem"), (LETTERS_GEM, lite0, "glyphs", 64, "gem"), (CUB_LITE2, lite2, photos, 260, "gem"),
     ):  # fmt: skip
         file = records.SCRATCH / name
         how = ["--size", str(size), "--pooling", pooling, "--out", str(file)]
-        if not file.exists() and cli.main(["embed", "tf_efficientnet_lite0:offline", data, *how]):
+        if not file.exists() and cli.main(["embed", model, data, *how]):
             raise SystemExit("the features could not be computed")
 
 

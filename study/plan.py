@@ -103,7 +103,7 @@ LONGER: dict[str, Any] = {
 """The same with embeddings of 512 numbers, from features of another pooling, of which a power may be taken."""
 
 CUB, CUB_224, CUB_GEM, LETTERS, LETTERS_GEM = "cub128.npz", "cub224.npz", "cub224-gem.npz", "letters64.npz", "letters64-gem.npz"
-PHOTOS = "CUB_200_2011"
+CUB_LITE2, PHOTOS = "cub260-lite2-gem.npz", "CUB_200_2011"
 
 REGIMES: dict[str, Regime] = {
     "cub-two-layer-free": Regime(data=CUB, common={**QUIET, **TWO_LAYER}, **FREE),
@@ -117,6 +117,7 @@ REGIMES: dict[str, Regime] = {
     "letters-recipes": Regime(data=LETTERS, **RECIPE),
     "cub224-gem": Regime(data=CUB_GEM, **LONGER),
     "letters-gem": Regime(data=LETTERS_GEM, **LONGER),
+    "cub-lite2-gem": Regime(data=CUB_LITE2, **LONGER),
     "glyphs": Regime(data="glyphs", common={**GLYPHS}, begin={"epochs": 200, "lr": 3e-3}, turns=((),)),
     "glyphs-noise": Regime(
         data="glyphs",
@@ -212,6 +213,7 @@ OWN_ROWS = {
     **dict.fromkeys(("cub-network-paper", "cub-network-free"), NETWORK_ROWS),
     **dict.fromkeys(("cub224-recipes", "letters-recipes"), RECIPE_ROWS),
     **dict.fromkeys(("cub224-gem", "letters-gem"), GEM_ROWS),
+    "cub-lite2-gem": ("ms", "supcon", "soft", "soft-uniform"),
 }
 
 

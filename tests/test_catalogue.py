@@ -30,7 +30,7 @@ def test_a_part_says_what_it_is_and_what_every_setting_does(kind, name):
             assert (made, type(made)) == (setting.default, type(setting.default))
 
 
-NEEDED = {"omega": 0.3, "source": "a/run", "file": "a.npz", "targets": "pairwise", "name": "TripletMarginLoss"}
+NEEDED = {"omega": 0.3, "loss": "proxy-anchor", "source": "a/run", "file": "a.npz", "targets": "pairwise", "name": "TripletMarginLoss"}
 
 
 @each

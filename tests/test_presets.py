@@ -5,14 +5,23 @@ import pytest
 from obdsd import InputError
 from obdsd.catalogue import DATA, TARGETS, register
 from obdsd.data import training_defaults
-from obdsd.options import as_dict
+from obdsd.options import PARTS, as_dict
 from obdsd.presets import LOSSES, METHODS, NAMES, beyond_preset, preset, recommended, resolve, resolve_with_idle
 from tests.refusing import refused
 
 SOURCES = {kind: f"{kind}:x" for kind in DATA.names if kind not in ("glyphs", "embeddings")} | {"embeddings": "x.npz", "glyphs": "glyphs"}
 
 
-ALL = [loss + (f"+{method}" if method else "") for loss in LOSSES for method in METHODS]
+ALL = [
+    loss + (f"+{method}" if method else "")
+    for loss in LOSSES
+    for method in METHODS
+    if not {"system"} <= LOSSES[loss].keys() & METHODS[method].keys()  # two systems are refused
+]
+
+
+GIVEN = {"plg": {"teacher": "classes(file=similarities.csv)"}}  # without which there is nobody who teaches
+UNTAUGHT = ("", "das", "memvir")  # beside which nothing teaches
 
 
 @pytest.mark.parametrize(
@@ -20,9 +29,12 @@ ALL = [loss + (f"+{method}" if method else "") for loss in LOSSES for method in 
 )
 def test_every_preset_resolves_on_all_data(data, names):
     for name in names:
-        options = preset(name, data)
-        loss, _, method = name.replace("recommended", "ms").partition("+")
-        assert (options.preset, str(options.loss), options.distils) == (name, LOSSES[loss]["loss"], bool(method))
+        given = GIVEN.get(name.partition("+")[2], {})
+        options = preset(name, data, **given)
+        advised = "supcon+soft-labels" if options.backbone == "features" or options.frozen else "ms"
+        loss, _, method = name.replace("recommended", advised).partition("+")
+        assert (options.preset, options.distils) == (name, method not in UNTAUGHT)
+        assert str(options.loss) == (LOSSES[loss]["loss"] if loss in LOSSES else loss)
         TARGETS.build(options.targets)  # what the part itself would refuse
         if name in NAMES:
             assert resolve(as_dict(options)) == options  # as a run's own config.yaml is read
@@ -49,7 +61,7 @@ def test_the_papers_numbers(kind):
     epochs, weight, omega, walk_temperature, bar_weight, feature_weight, pooling, ks = PAPER[kind]
 
     def of(method):
-        return preset(f"ms+{method}", f"{kind}:x")
+        return preset(f"ms+{method}", f"{kind}:x", **GIVEN.get(method, {}))
 
     def parts(method):
         options = of(method)
@@ -63,6 +75,8 @@ def test_the_papers_numbers(kind):
     psd |= {method: f"{method}(omega={omega})" for method in ("mean-mix", "uniform-mix", "proxy-diffusion")}
     pooled = [] if pooling == "avg+max" else [f"pooling={pooling}"]
     heads = {"dsd": ["widths=[2048]", *pooled], "msd": pooled, "msdf": [*pooled, f"feature_weight={feature_weight}"]}
+    memvir = "memvir(sets=4, gap=2)" if kind in ("sop", "inshop") else "memvir"
+    das = "das(low=0.5, high=2.0, moved=0.1, constant=false)" if kind == "sop" else "das"
     expected = {
         **{method: ("previous-epoch", targets, "standard", weight, "linear") for method, targets in psd.items()},
         "psd-constant": ("previous-epoch", "pairwise", "standard", weight, "constant"),
@@ -70,6 +84,10 @@ def test_the_papers_numbers(kind):
         "soft-labels": ("features", "pairwise", "soft-labels", 0.5, "constant"),
         "rcl": ("born-again", "pairwise", "standard", 1.0, "constant"),
         "smooth-labels": ("none", "batch-diffusion(omega=0.3)", "soft-labels", 0.5, "constant"),
+        "self-transfer": ("self-transfer(proxy-anchor)", "batch-diffusion(omega=0.3)", "standard", 1.0, "constant"),
+        "plg": ("classes(file=similarities.csv)", "batch-diffusion(omega=0.3)", "standard", 6.0 if kind == "cars196" else 7.5, "constant"),
+        "memvir": ("none", "batch-diffusion(omega=0.3)", memvir, weight, "linear"),
+        "das": ("none", "batch-diffusion(omega=0.3)", das, weight, "linear"),
     }
     for more, targets in (("", "pairwise"), ("+obdp", walk)):
         expected[f"bar{more}"] = ("born-again", targets, "standard", bar_weight, "constant")
@@ -183,7 +201,10 @@ REFUSED = [
     ("ms+psd", {"targets": "batch-diffusion(0.3, softmax, 1, 2)"}, "has more values than batch-diffusion has settings (omega, form,"),
     ("ms+psd", {"epoch": 3}, "epoch=3 is no option here; did you mean epochs?"),
     ("ms+psd", {"loss": 5}, "loss: '5' must begin with a name"),
+    ("ms+plg", {}, "teacher=classes needs file; write classes(file=…)"),
+    ("none+psd", {}, "preset='none+psd' is not known; did you mean "),
     ("ms+odb-sd", {}, "preset='ms+odb-sd' is not known; did you mean ms+obd-sd?"),
+    ("pads+s2sd-msd", {}, "preset='pads+s2sd-msd' is two systems, pads and s2sd-msd; choose one of them"),
     (
         "zzz",
         {},
@@ -211,6 +232,9 @@ def test_all_that_is_idle_is_told_at_once_and_in_order():
 
 
 HEAD = {"epochs": 40, "lr": 1e-4, "head_init": "projection"}
+PLAIN = {"loss": "multi-similarity", "teacher": "none", "system": "standard"}
+RECIPE = {"loss": "supcon", "teacher": "features", "targets": "pairwise", "system": "soft-labels", "weight": 0.75, "temperature": 0.2}
+RECIPE |= {"epochs": 20, "lr": 2e-4, "head_init": "projection", "dim": 512}
 OFFLINE = {"backbone": "tf_efficientnet_lite0", "pretrained": "offline"}
 NETWORK = {**OFFLINE, "frozen": False, "epochs": 20, "head_init": "projection", "lr": 1e-5}
 
@@ -218,23 +242,23 @@ NETWORK = {**OFFLINE, "frozen": False, "epochs": 20, "head_init": "projection", 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"data": "folder:x"}, {**HEAD, **OFFLINE, "frozen": True}),
-        ({"data": "cub200:x"}, {**HEAD, **OFFLINE, "frozen": True}),
-        ({"data": "folder:x", "frozen": False}, NETWORK),
+        ({"data": "folder:x"}, {**RECIPE, **OFFLINE, "frozen": True, "pooling": "gem"}),
+        ({"data": "cub200:x"}, {**RECIPE, **OFFLINE, "frozen": True, "pooling": "gem"}),
+        ({"data": "folder:x", "frozen": True, "backbone": "resnet50"}, {**RECIPE, "pooling": "avg", "pretrained": None}),
+        ({"data": "folder:x", "loss": "multi-similarity"}, {**HEAD, **PLAIN, "pooling": "gem", "dim": 512}),
+        ({"data": "folder:x", "loss": "supcon"}, RECIPE),
+        ({"data": "x.npz", "system": "standard"}, {**HEAD, **PLAIN, "dim": 512}),
+        ({"data": "folder:x", "frozen": False}, {**NETWORK, **PLAIN, "pooling": "avg", "dim": None}),
         ({"data": "folder:x", "frozen": "false", "backbone": "resnet50"}, {**NETWORK, "backbone": "resnet50", "pretrained": None}),
-        ({"data": "x.npz"}, {**HEAD, "frozen": False, "backbone": "features", "pretrained": None}),
-        ({"data": "glyphs"}, {"epochs": 20, "frozen": False, "backbone": "tiny-conv", "head_init": "random", "lr": 1e-3}),
+        ({"data": "x.npz"}, {**RECIPE, "frozen": False, "backbone": "features", "pretrained": None, "pooling": "avg"}),
+        ({"data": "glyphs"}, {**PLAIN, "epochs": 20, "frozen": False, "backbone": "tiny-conv", "head_init": "random", "lr": 1e-3}),
     ],
 )
 def test_without_a_preset_it_is_what_we_advise(given, expected):
     options = resolve(given)
-    assert {name: getattr(options, name) for name in expected} == expected
-    assert (options.preset, str(options.loss), str(options.teacher), options.batch_size) == (
-        "recommended",
-        "multi-similarity",
-        "none",
-        None,
-    )
+    assert {name: str(value) if name in PARTS else value for name, value in vars(options).items() if name in expected} == expected
+    assert (options.preset, options.batch_size) == ("recommended", None)
+    assert resolve(as_dict(options)) == options  # what a run's config.yaml says is the same again
 
 
 def test_a_preset_by_its_name_stays_the_papers_and_frozen_has_settings_of_its_own():
@@ -249,7 +273,8 @@ def test_a_preset_by_its_name_stays_the_papers_and_frozen_has_settings_of_its_ow
 def test_what_was_recommended_is_told_with_its_reason():
     lines = recommended(resolve({"data": "folder:x"}))
     assert [line.partition(":")[0] for line in lines] == [
-        "--frozen", "--backbone tf_efficientnet_lite0", "--head-init projection", "--loss multi-similarity", "--epochs 40",
+        "--frozen", "--backbone tf_efficientnet_lite0", "--head-init projection", "--pooling gem", "--dim 512", "--system soft-labels",
+        "--epochs 20",
     ]  # fmt: skip
     assert all(" --" in line.partition(":")[2] or "docs/" in line for line in lines)  # how to choose otherwise, or why not to
     others = recommended(resolve({"data": "folder:x", "frozen": False, "backbone": "resnet50", "loss": "margin"}))

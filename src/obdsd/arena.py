@@ -24,15 +24,19 @@ ROWS: tuple[str, ...] = (
     *("ms", "ms-tuned", "margin", "supcon", "proxy-anchor"),  # plain losses; the first is the baseline
     *("ms+obd-sd", "ms+psd", "ms+mean-mix", "ms+uniform-mix", "ms+flat"),  # the paper's, and its controls
     RECIPE,
-    *("epshn", "proxy-gml", "ms+rcl", "ms+plg", "ms+bar", "ms+s2sd-msd", "rankmi", "mic", "diva", "dcml-mdw", "pads"),  # of other papers
+    *("epshn", "proxy-gml", "ms+rcl", "ms+plg", "ms+bar", "ms+s2sd-msd", "rankmi"),  # of other papers
+    *("pads", "mic", "dcml-mdw", "diva", "ms+das", "norm-softmax+memvir", "div-conq", "drml"),
 )
 """The presets that the arena compares."""
 
 NEEDS: dict[str, dict[str, Any]] = {"epshn": {"per_class": 4}}
 """Options of `EQUAL` that a row keeps, because without them it is no longer what it is."""
 
+EVEN: dict[str, dict[str, Any]] = {"mic": {"system": "mic(within=true)"}}
+"""Settings that bring a row's epochs to the length of the baseline's."""
+
 GUIDED = "ms+plg"
-"""The row that needs a file of similarities between classes; no preset, as no file fits all data."""
+"""The row that needs a file of similarities between classes, as none fits all data."""
 
 BUDGET = ("epochs", "epoch_batches", "batch_size", "per_class", "batches")
 """Options that say how much a training sees, and how."""
@@ -67,8 +71,7 @@ MAIN: dict[str, tuple[str, Candidates]] = {
     "smooth-labels": ("weight", share),
     "proxy-gml": ("loss.regulariser", tenfold),
     "mic": ("system.decorrelation", tenfold),
-    "diva": ("system.alpha", tenfold),
-    "dcml-mdw": ("system.reinforcement", tenfold),
+    "diva": ("system.decorrelation", tenfold),
 }
 """By a preset's method, or by its loss if it has none: its main setting, an option or PART.SETTING, and the values among which held-out
 classes choose. Of others it is λ where something is taught, else the learning rate."""
@@ -111,12 +114,11 @@ def entries(data: str, for_all: Mapping[str, Any], similarities: str | None) -> 
     for name in ROWS:
         if name == GUIDED:
             if similarities is not None:
-                teacher = f"classes(file={similarities!r})"
-                found[name] = {"preset": "ms", "teacher": teacher, "matching": "plg", "ramp": "constant", "weight": 7.5}
+                found[name] = {"preset": name, "teacher": f"classes(file={similarities!r})"}
             continue
         own = as_dict(resolve_with_idle({"data": data, "preset": name, **for_all})[0])
         found[name] = {"preset": name, **{option: ground[option] for option in EQUAL if own[option] != ground[option]}}
-        found[name] |= NEEDS.get(name, {})
+        found[name] |= NEEDS.get(name, {}) | EVEN.get(name, {})
     return found
 
 

@@ -27,6 +27,7 @@ LOSSES = Table(
         "epshn": "obdsd.objectives.easy_positive:epshn",
         "proxy-gml": "obdsd.objectives.proxy_gml:proxy_gml",
         "rankmi": "obdsd.objectives.rank_mi:rankmi",
+        "norm-softmax": "obdsd.objectives.norm_softmax:norm_softmax",
         "none": "obdsd.objectives.no_loss:NoLoss",
         "pml": "obdsd.objectives.pml:pml",
     },
@@ -40,6 +41,7 @@ TEACHERS = Table(
         "ema": "obdsd.method.teachers:EMATeacher",
         "memory": "obdsd.method.teachers:MemoryTeacher",
         "born-again": "obdsd.method.teachers:BornAgainTeacher",
+        "self-transfer": "obdsd.models.teachers:SelfTransferTeacher",
         "features": "obdsd.models.teachers:features",
         "frozen": "obdsd.models.teachers:frozen",
         "embeddings": "obdsd.data.teachers:embeddings",
@@ -84,9 +86,13 @@ SYSTEMS = Table(
         "mic": "obdsd.objectives.mic:MIC",
         "dcml": "obdsd.objectives.dcml:DCML",
         "diva": "obdsd.objectives.diva:DiVA",
+        "drml": "obdsd.objectives.drml:DRML",
+        "divide-and-conquer": "obdsd.objectives.divide_conquer:DivideAndConquer",
         "pads": "obdsd.objectives.pads:PADS",
+        "das": "obdsd.objectives.das:DAS",
+        "memvir": "obdsd.objectives.memvir:MemVir",
     },
-    context=("model", "make_loss", "teacher", "distill", "part", "seed"),
+    context=("model", "make_loss", "teacher", "distill", "part", "epochs", "seed"),
 )
 DATA = Table(
     "data",
@@ -124,7 +130,7 @@ def register(kind: str, name: str, build: Callable[..., Any]) -> None:
         name: What it is called in options and on the command line.
         build: A function or class. What the training knows is passed to its arguments of these names: to a loss `num_classes`, `dim`
             and `seed`; to a teacher `model`, `part` (the items that train), `num_samples` and `dim`; to a matching `dim`, `teacher_dim` and
-            `seed`; to a system `model`, `make_loss`, `teacher`, `distill`, `part` and `seed`; to a data set `path`, `seed`,
+            `seed`; to a system `model`, `make_loss`, `teacher`, `distill`, `part`, `epochs` and `seed`; to a data set `path`, `seed`,
             `test_fraction`, `allow_incomplete`, `beside` and `root`. All other arguments are its settings; a data set has none.
     """
     if kind not in TABLES:

@@ -32,11 +32,14 @@ LOSSES: dict[str, dict[str, Any]] = {  # and systems around one
     "mean-field": {"loss": "mean-field"},
     "epshn": {"loss": "epshn"},
     "proxy-gml": {"loss": "proxy-gml"},
+    "div-conq": {"loss": "margin(sampling=nearest, trained=false)", "system": "divide-and-conquer", "slices": 8},
+    "drml": {"loss": "proxy-anchor(alpha=64.0, margin=0.2)", "system": "drml", "head": "relational"},
     "mic": {"loss": "margin", "system": "mic"},
     "dcml-mdw": {"loss": "margin", "system": "dcml", "head": "composed", "slices": 4},
     "diva": {"loss": "margin", "system": "diva", "slices": 4, "slice_weights": (0.5, 1.0, 1.0, 1.0)},
     "rankmi": {"loss": "rankmi"},
     "pads": {"loss": "margin(beta=0.6)", "system": "pads"},
+    "norm-softmax": {"loss": "norm-softmax"},
 }
 PREVIOUS = {"teacher": "previous-epoch"}
 BORN_AGAIN = {"teacher": "born-again", "ramp": "constant", "weight": 100.0}
@@ -70,25 +73,41 @@ METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
     "s2sd-msdf+obdp": {**HEADS, **WALK, "system": MSDF},
     "global": {**PREVIOUS, "targets": "global-diffusion(omega={omega})"},
     "proxy-diffusion": {**PREVIOUS, "targets": "proxy-diffusion(omega={omega})"},
+    "self-transfer": {"teacher": "self-transfer(proxy-anchor)", "matching": "rcl", "ramp": "constant", "weight": 1.0},
+    "plg": {"teacher": "classes", "matching": "plg", "ramp": "constant", "weight": 7.5},  # whoever asks for it gives the file
+    "das": {"teacher": "none", "system": "das"},
+    "memvir": {"teacher": "none", "system": "memvir"},
 }
 """`mean-mix`, `uniform-mix` and `flat` are controls: what the walk does without its graph."""
 
 RECOMMENDED = "recommended"
 """The default: what our own measurements advise for the data at hand (docs/results.md), and not the paper's settings."""
 
+RECIPE = "supcon+soft-labels"
+"""What it is for a head on features, unless a part of it is chosen otherwise; else it is the plain `ms`."""
+OF_RECIPE = {"weight": 0.75, "temperature": 0.2, "epochs": 20, "lr": 2e-4}
+LONGER = {"dim": 512}
+"""A head on features gives rows of this length, or as long as the features are."""
+
 AT_HAND = {"backbone": "tf_efficientnet_lite0", "pretrained": "offline"}  # its weights come with the installation
+POOLED = {"pooling": "gem"}
+"""How the features of that backbone are pooled before a head learns on them."""
 WHOLE_NETWORK = {**AT_HAND, "epochs": 20, "head_init": "projection"}
 REASONS: dict[tuple[str, Any], str] = {
     ("frozen", True): "the head alone learns, on features that are computed once: minutes on a CPU; --no-frozen trains the whole network",
     ("backbone", AT_HAND["backbone"]): "its weights came with the installation; --backbone resnet50.tv_in1k downloads others",
     ("head_init", "projection"): "the head begins as what the features know; a random one ended three points lower (docs/results.md)",
+    ("pooling", "gem"): "on CUB's held-out classes untrained features gain more by it than a head gains by training (docs/results.md)",
+    ("dim", 512): "longer rows find more; --dim 128 takes a quarter of the space",
     ("loss", "multi-similarity"): "no teacher; --preset ms+obd-sd is the paper's method, obdsd presets lists all",
+    ("system", "soft-labels"): "the features share the target with the labels; --preset ms is the plain loss, obdsd presets lists all",
+    ("epochs", 20): "what did well on held-out classes of two data sets; choose your own with --val-fraction 0.3 --score validation",
     ("epochs", 40): "what did well on held-out classes of two data sets; choose your own with --val-fraction 0.3 --score validation",
 }
 """Why the recommended settings are what they are, and how to choose otherwise."""
 
 SENTENCES = {
-    RECOMMENDED: "What our measurements advise for your data: a head on frozen features, Multi-Similarity, no teacher.",
+    RECOMMENDED: "What our measurements advise for your data: a head on frozen features, whose soft labels hold it near to them.",
     "ms": "Multi-Similarity, the loss of most of the paper's tables.",
     "margin": "Margin loss with distance-weighted sampling.",
     "r-margin": "Regularised Margin: one triplet in five pushes a true positive away.",
@@ -103,11 +122,14 @@ SENTENCES = {
     "mean-field": "A contrastive loss between items and one trained vector a class.",
     "epshn": "Each item's easiest positive against its hardest negative; wants several items a class.",
     "proxy-gml": "ProxyGML: several proxies a class, of which an item meets its own and the hardest others.",
+    "div-conq": "Divide and conquer: each slice of the embedding learns from one cluster of the training set.",
+    "drml": "DRML: parts of the features learn from the items that they describe best, and of their relations; with Proxy-Anchor.",
     "mic": "MIC: a second head learns what classes share, the embedding is kept free of it; published with --per-class 4.",
     "dcml-mdw": "DCML in a plain form of ours: the loss on four composites, mixtures of four maps; published with 512 numbers.",
     "diva": "DiVA: four parts of the embedding, each with a task of its own; published with 512 numbers.",
     "rankmi": "RankMI-style, from memory of the paper: a network learns to tell matching pairs by their distance.",
     "pads": "PADS: a policy learns from which distances Margin draws negatives; some training images are held out for it.",
+    "norm-softmax": "Softmax over scaled cosines to one proxy a class.",
     "psd": "The model of the epoch before teaches its cosines (progressive self-distillation).",
     "psd-balanced": "PSD whose targets draw to every item alike; not the paper's.",
     "psd-constant": "PSD with the full weight from the first epoch on, the paper's ablation.",
@@ -130,6 +152,10 @@ SENTENCES = {
     "s2sd-msdf+obdp": "Several wider heads and the features, with the walk on the batch's graph.",
     "global": "PSD with a walk on the graph of the whole training set, once an epoch.",
     "proxy-diffusion": "PSD with a walk over the batch and the proxies; needs a loss with proxies.",
+    "self-transfer": "The relations in a first training's embedding, with Proxy-Anchor, teach the second (RCL, self-transfer).",
+    "plg": 'Similarities between classes, from a file, guide those of items (PLG); needs --teacher "classes(file=…)".',
+    "das": "Rows that are produced around those of the batch join it in the loss (DAS).",
+    "memvir": "Past rows and proxies join as virtual classes (MemVir); needs a loss with one proxy a class.",
 }
 """What `obdsd presets` says of each loss and each method."""
 
@@ -142,11 +168,21 @@ METHODS_ON_DATA: dict[tuple[str, str], dict[str, Any]] = {  # where a method's o
     ("mean-mix", "embeddings"): {"weight": 1.0},
     ("uniform-mix", "embeddings"): {"weight": 1.0},
     ("flat", "embeddings"): {"weight": 1.0},  # as what it is a control for
+    ("plg", "cars196"): {"weight": 6.0},
+    ("das", "sop"): {"system": "das(low=0.5, high=2.0, moved=0.1, constant=false)"},
+    **{("memvir", kind): {"system": "memvir(sets=4, gap=2)"} for kind in ("sop", "inshop")},  # ours: of so many classes 45 are too many
+    **{("memvir", kind): {"system": "memvir(sets=10, warm=2)"} for kind in ("embeddings", "glyphs")},  # so are these: short trainings
 }
 """By the beginning of the method's name and the kind of the data; for embeddings, what does well on held-out classes of
 two data sets (docs/results.md)."""
 
-ONLY_WITH = {"proxy-diffusion": "proxy-anchor", "soft-labels": "supcon", "smooth-labels": "supcon"}
+ONLY_WITH = {
+    "proxy-diffusion": "proxy-anchor",
+    "memvir": "norm-softmax",
+    "self-transfer": "none",
+    "soft-labels": "supcon",
+    "smooth-labels": "supcon",
+}
 """Methods that need a loss of a kind, and one of it."""
 
 NAMES = [
@@ -193,18 +229,26 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
     kind, name = data_kind(str(given["data"])), str(given.get("preset", RECOMMENDED))
     of_data = _of_data(kind)
     images = "backbone" not in of_data  # other data bring a model of their own
-    frozen = convert("frozen", bool, given.get("frozen", images and name == RECOMMENDED))
+    advised = name == RECOMMENDED
+    frozen = convert("frozen", bool, given.get("frozen", images and advised))
     if frozen:
-        kind, of_data = "embeddings", {**of_data, **_of_data("embeddings"), **AT_HAND, "frozen": True}
-    elif images and name == RECOMMENDED:
+        pooled = POOLED if advised and given.get("backbone", AT_HAND["backbone"]) == AT_HAND["backbone"] else {}
+        kind, of_data = "embeddings", {**of_data, **_of_data("embeddings"), **AT_HAND, **pooled, "frozen": True}
+    elif images and advised:
         of_data |= WHOLE_NETWORK
     constants = {**CONSTANTS, **{key: of_data.pop(key) for key in CONSTANTS if key in of_data}}
     if not _is_preset(name) and given.keys() >= {*PARTS} - {"matching"}:  # a run's own name, made of its parts (earlier runs match by kl)
         of_method, name = {part: given[part] for part in PARTS if part in given}, ""
     else:
-        name = _taught(name, given)
-        of_method = _method_settings(name, kind, constants)
+        meant = _meant(name, kind, given)
+        taught = _taught(meant, given)
+        name = name if taught == meant else taught
+        of_method = _method_settings(taught, kind, constants)
+        if advised and kind == "embeddings":
+            of_method |= {**(LONGER if given.get("head") != "none" else {}), **(OF_RECIPE if taught == RECIPE else {})}
     settings = {**of_data, **of_method, "data": given["data"], "preset": name}
+    if "teacher" in given and part("teacher", given["teacher"]).name == settings.get("teacher"):
+        settings["teacher"] = given["teacher"]  # with settings of its own, as the file that it reads
     if given.get("head", "linear") not in PROJECTABLE:
         settings.pop("head_init", None)  # no other head can begin as a projection
     if "backbone" in given and given["backbone"] != settings.get("backbone"):
@@ -246,8 +290,9 @@ def _idle(option: str, value: Any, why: str) -> str:
 def recommended(options: TrainOptions) -> list[str]:
     """Of the recommended settings those that hold, each with its reason."""
     own, lines = as_dict(options), []
+    measured = options.frozen or options.backbone == "features"
     for (name, value), reason in REASONS.items():
-        if own[name] == value and not why_idle(options, name):
+        if own[name] == value and (measured or name != "epochs") and not why_idle(options, name):
             lines.append(f"--{name.replace('_', '-')}{'' if value is True else f' {value}'}: {reason}")
     return lines
 
@@ -257,31 +302,39 @@ def _of_data(kind: str) -> dict[str, Any]:
 
 
 def _is_preset(name: str) -> bool:
-    loss, _, method = _spelt(name)
-    return loss in LOSSES and method in METHODS
+    loss, _, method = name.partition("+")
+    known = loss in LOSSES or ONLY_WITH.get(method) == loss  # the latter for none+self-transfer
+    return name == RECOMMENDED or (known and method in METHODS)
+
+
+def _meant(name: str, kind: str, given: Mapping[str, Any]) -> str:
+    """The loss and the method that a preset stands for: its own name, unless it is what we recommend for the data."""
+    if name != RECOMMENDED:
+        return name
+    parts = {**as_dict(TrainOptions("")), **LOSSES["supcon"], **METHODS["soft-labels"]}
+    same = all(part(each, given[each]) == part(each, parts[each]) for each in PARTS if each in given)
+    return RECIPE if same and kind == "embeddings" and str(given.get("supervision", "labels")) == "labels" else "ms"
 
 
 def _taught(name: str, given: Mapping[str, Any]) -> str:
     """The preset that is meant: a plain loss beside a teacher is OBD-SD, with that teacher."""
     teacher = part("teacher", given.get("teacher", "none")).name
-    loss, _, method = _spelt(name)
+    loss, _, method = name.partition("+")
     return f"{loss}+obd-sd" if not method and loss in LOSSES and getattr(TEACHERS.find(teacher), "teaches", True) else name
-
-
-def _spelt(name: str) -> tuple[str, str, str]:
-    """A preset as a loss and a method."""
-    return ("ms" if name == RECOMMENDED else name).partition("+")
 
 
 def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict[str, Any]:
     """What a preset's loss and method set for data of this kind."""
-    loss, _, method = _spelt(name)
+    loss, _, method = name.partition("+")
     constants = {**constants, "rest": f"{1 - constants['omega']:.2g}"}
     if not _is_preset(name):
         known = [*NAMES, *(f"{loss}+{method}" for loss in LOSSES for method in METHODS if method)]
         form = f"it is a loss ({', '.join(LOSSES)}), alone or with a method (+{', +'.join(filter(None, METHODS))})"
         raise InputError(f"preset={name!r} is not known; {suggestion(name, known, form)}")
-    found = {**LOSSES[loss], **METHODS[method]}
+    of_loss = LOSSES.get(loss, {"loss": loss})
+    if "system" in of_loss and "system" in METHODS[method]:
+        raise InputError(f"preset={name!r} is two systems, {loss} and {method}; choose one of them")
+    found = {**of_loss, **METHODS[method]}
     for (beginning, where), own in METHODS_ON_DATA.items():
         if where == kind and method.startswith(beginning):
             found |= own

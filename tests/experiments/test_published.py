@@ -17,9 +17,9 @@ def values(table: str, row: str) -> dict[tuple[str, str], float]:
     return {key[1:]: number.value for key, number in published(table).items() if key[0] == row}
 
 
-def test_no_number_has_changed_since_all_were_compared_with_the_paper():
+def test_no_number_has_changed_since_all_were_compared_with_their_papers():
     content = files("obdsd.experiments").joinpath("published.csv").read_text("utf-8")
-    assert hashlib.sha256(content.encode()).hexdigest() == "35e6b9456b0a7ce50754d7b78d569b1370409c9613c87c5e31168c2c2d5a4994"
+    assert hashlib.sha256(content.encode()).hexdigest() == "4698203ca5958677237c100010b9bece921f12306996ea5e13546361909f70c2"
 
 
 def test_a_number_knows_where_it_was_printed():
@@ -31,6 +31,12 @@ def test_a_number_knows_where_it_was_printed():
     assert (ours.label, ours.venue, ours.architecture) == ("MS + OBD-SD (Ours)", "", "R50/128+D")
     assert published("strong-baselines")["margin", "sop", "nmi"].label == "Margin (β=1.2)"
     assert {number.architecture for table in ("elements", "noise", "omega") for number in published(table).values()} == {"R50/128"}
+
+
+def test_numbers_that_the_paper_leaves_out_are_those_of_the_systems_own_publications():
+    assert [value("sota", "rcl", data, "recall@1") for data in ("cub200", "cars196", "sop")] == [72.1, 89.6, 79.8]
+    assert [value("sota", f"{loss}+memvir", "cars196", "recall@1") for loss in ("norm-softmax", "proxynca")] == [86.11, 86.19]
+    assert value("sota", "pa+memvir", "cars196", "recall@1") == 86.7
 
 
 ARROWS = {  # as printed beside the numbers of Table 1

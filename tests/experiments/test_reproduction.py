@@ -253,6 +253,11 @@ WRONG = [
     (["elements", "--scale", "tiny", "--only", "obdsd"], "--only obdsd is no row of elements; there are ms, psd-constant,"),
     (["sota", "--scale", "small", "--data", "x.npz"], "TABLE sota needs images, --scale small has features only"),
     (["elements", "--scale", "tiny", "--seeds", "0"], "--seeds 0 must be 1 or more"),
+    (["sota", "--scale", "tiny", "--only", "ms+plg"], "--only ms+plg learns from how alike classes are; give --similarities FILE"),
+    (
+        ["elements", "--scale", "tiny", "--similarities", "q.csv"],
+        "--similarities q.csv does nothing: no row of elements learns from them here; leave it out",
+    ),
     (["elements", "--scale", "huge"], "--scale huge must be one of paper, small, tiny"),
     (["elements", "--scale", "tiny", "--epochs", "0"], "--epochs 0 must be 1 or more"),
     (

@@ -21,8 +21,8 @@ SMALL = {"system": "mic(clusters=5)"}
 LABELS = np.repeat(np.arange(6), 10)
 
 
-def two_kinds(clusters=5, share=0.8, stray=0.2, **changes):
-    plan = TwoKinds(ClassBatches(LABELS, **{"batch_size": 12, "per_class": 4, "seed": 3, **changes}), share, stray)
+def two_kinds(clusters=5, share=0.8, stray=0.2, within=False, **changes):
+    plan = TwoKinds(ClassBatches(LABELS, **{"batch_size": 12, "per_class": 4, "seed": 3, **changes}), share, stray, within)
     plan.settle(np.random.default_rng(0).integers(0, clusters, len(LABELS)))
     return plan
 
@@ -38,6 +38,13 @@ def test_batches_of_clusters_come_evenly_after_those_of_classes(share, kinds):
     assert found == [kind == "1" for kind in kinds]
     usual = [batch for batch, of_clusters in zip(items(two_kinds(share=share), 2), found, strict=True) if not of_clusters]
     assert usual == items(ClassBatches(LABELS, 12, 4, 3), 2)
+
+
+def test_an_epoch_is_as_long_as_usual_if_both_kinds_are_to_be_within_it():
+    plan = two_kinds(within=True)
+    assert plan.kinds == two_kinds().kinds[:5]
+    assert len(items(plan, 1)) == plan.number == 5
+    assert items(plan, 1) == items(two_kinds(), 1)[:5]
 
 
 def test_a_batch_of_clusters_is_a_function_of_the_place():

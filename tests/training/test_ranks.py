@@ -61,6 +61,8 @@ STEPS = [
     ("mean-field+psd", {}),
     ("epshn+psd", {"per_class": 4, "batches": "rounds"}),
     ("proxy-gml+psd", {"loss": "proxy-gml(kept=0.2)"}),
+    ("proxy-anchor+psd", {"system": "drml", "head": "relational", "branches": 2, "micro_batch": 3}),
+    ("ms+psd", {"system": "divide-and-conquer", "slices": 2, "head": "linear", "micro_batch": 3}),
     ("mic+psd", {"system": "mic(clusters=5)", "micro_batch": 3}),
     ("mic", {"system": "mic(clusters=5)", "at": 2}),  # a batch of clusters
     ("dcml-mdw+psd", {"head": "composed", "slices": 3, "micro_batch": 3}),
@@ -68,6 +70,8 @@ STEPS = [
     ("diva", {"dim": 8, "system": "diva(queue=40, shared=standard)", **IMAGES}),
     ("rankmi+psd", {"loss": "rankmi(width=4)", "micro_batch": 3}),
     ("pads+psd", {"system": "pads(every=1)", "steps": 3}),
+    ("margin+das", {"teacher": "ema", "system": "das(low=0.5, high=2.0, constant=false)", "micro_batch": 3}),
+    ("proxy-anchor+memvir", {"teacher": "ema", "system": "memvir(sets=1, gap=0, warm=0)", "micro_batch": 3, "steps": 2}),
 ]
 
 

@@ -18,7 +18,7 @@ from obdsd.presets import preset
 from obdsd.training import Trainer, train
 from tests.training.reading import trainer_of, with_own_parts
 
-LEARNED = ("teacher.", "targets.", "objective.loss.adam.", "objective.miner.p", "policy.", "assigned", "network.", "keys")
+LEARNED = ("teacher.", "targets.", "objective.loss.adam.", "objective.miner.p", "policy.", "assigned", "network.", "keys", "cluster_of")
 """What a system has learned beside its parameters."""
 
 
@@ -39,6 +39,7 @@ def one_step(name: str, options: dict) -> dict[str, torch.Tensor]:
     after = {f"gradient {n}": p.grad for n, p in trainer.system.named_parameters() if p.grad is not None}
     after |= {f"reading {n}": torch.tensor(value) for n, value in trainer.place.reading.items()}
     after |= {f"state {n}": value for n, value in trainer.system.state_dict().items() if n.startswith(LEARNED)}
+    after |= {f"state {n}": value for n, value in trainer.system.named_buffers(recurse=False)}
     after |= {f"kept {n}": value for n, value in trainer.kept.state_dict().items() if trainer.average is not None}
     return {**after, **parts}
 

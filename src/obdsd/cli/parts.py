@@ -33,6 +33,11 @@ Made from the code by `obdsd parts --format markdown`.
 
 A part is written with the settings that you change: `--loss "margin(beta=0.6, sampling=random)"`, `loss: margin(beta=0.6)` in YAML,
 `preset("ms", data, loss="margin(beta=0.6)")` in Python. The tables show each setting with its default; `…` must be given.
+
+The **loss** learns from labels. Beside it a **teacher** may say how alike the items of a batch are, **targets** make of that what is to be
+learned, and a **matching** compares the model with it. A **system** says how these are trained together. `standard` adds them up; the
+others bring what their papers train, remember or hold out beside the model, and refuse in one line what does not go with them. A preset is
+a good choice of all of these under one name, such as `pads` or `ms+s2sd-msd`: `obdsd presets` lists them.
 """
 
 

@@ -22,7 +22,7 @@ def listing() -> str:
     from obdsd.presets import LOSSES, METHODS, RECOMMENDED, SENTENCES
 
     lines = ["the default:", f"  {RECOMMENDED:<16} {SENTENCES[RECOMMENDED]}", ""]
-    lines += ["losses, each a preset:", *(f"  {name:<16} {SENTENCES[name]}" for name in LOSSES)]
+    lines += ["losses, and systems with a loss of their own, each a preset:", *(f"  {name:<16} {SENTENCES[name]}" for name in LOSSES)]
     methods = [name for name in METHODS if name]
     lines += ["", "methods, each added to a loss, as ms+psd:", *(f"  +{name:<15} {SENTENCES[name]}" for name in methods)]
     return "\n".join([*lines, "", "obdsd presets PRESET DATA shows the settings of one."])

@@ -37,6 +37,9 @@ class Options:
     pretrained: str | None = option(None, "Its weights, as for obdsd train.")
     batch_size: int | None = option(None, "Another batch size than the table's, for every row.", at_least=1)
     epochs: int | None = option(None, "Another length of the training, for every row.", at_least=1)
+    similarities: str | None = option(
+        None, "A file of similarities between the classes (.csv, .parquet, .npz), for rows that learn from one (ms+plg of sota)."
+    )
     allow_incomplete: bool = option(False, "Accept a benchmark with missing classes or files.")
 
 

@@ -1,4 +1,4 @@
-"""Every number that the paper prints in its tables, to stand beside ours."""
+"""Every number that the paper prints in its tables, to stand beside ours; for RCL and two forms of MemVir those of their own authors."""
 
 from __future__ import annotations
 

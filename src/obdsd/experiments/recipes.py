@@ -28,6 +28,7 @@ class Row:
     against: str | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
     searched: bool = False  # the paper chose its weight by a search of its own
+    similarities: bool = False  # it learns from a file of similarities between the classes, which must be given
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,9 @@ def state_of_the_art(benchmark: str) -> list[Row]:
         for suffix, pooling in (("", "avg"), ("+d", "avg+max")):
             changes = {**LONGER[benchmark], "backbone": backbone, "dim": dim, "pooling": pooling}
             rows.append(Row(name + suffix, "ms+obd-sd", "r50-128" if rows else None, changes))
+    if benchmark in _PLG:
+        changes = {**_PLG[benchmark], "backbone": RESNET50, "dim": 128}
+        rows.append(Row("ms+plg", "ms+plg", "r50-128", changes, similarities=True))
     return [*rows, *(Row(name, preset, "r50-128", changes(benchmark)) for name, (preset, changes) in OTHERS.items())]
 
 
@@ -85,6 +89,19 @@ def _proxy_gml(benchmark: str) -> dict[str, Any]:
     if benchmark == "sop":
         how |= {"loss": "proxy-gml(proxies=1, regulariser=0.0)", "objective_lr": 0.3, "batchnorm": "train"}
     return how | {"epochs": 50, "schedule": "steps", "lr_steps": (20, 40), "lr_gamma": 0.1}
+
+
+def _divide_and_conquer(benchmark: str) -> dict[str, Any]:
+    """The settings of its README, which are for SOP."""
+    how: dict[str, Any] = {"backbone": RESNET50, "dim": 128, "batch_size": 80, "per_class": 4, "lr": 1e-5, "weight_decay": 1e-4}
+    return how | {"epochs": 200, "system": "divide-and-conquer(clustered=features, whole_from=0.4)"}
+
+
+def _drml(benchmark: str) -> dict[str, Any]:
+    """The settings of its published configuration; how many epochs is not in what we know of it."""
+    how: dict[str, Any] = {"backbone": "bn-inception", "dim": 512, "batch_size": 180, "head_only_epochs": 1, "optimizer": "adamw"}
+    how |= {"lr": 5e-5, "head_lr": 1e-3, "weight_decay": 1e-4, "clip": 10.0}
+    return how | {"epochs": 50, "schedule": "steps", "lr_steps": (10, 20, 30, 40), "lr_gamma": 0.5}
 
 
 def _mic(benchmark: str) -> dict[str, Any]:
@@ -135,14 +152,60 @@ def _pads(benchmark: str) -> dict[str, Any]:
     return how
 
 
+def _das(benchmark: str) -> dict[str, Any]:
+    """Its published commands for ResNet50 with 512 numbers."""
+    how: dict[str, Any] = {
+        "backbone": RESNET50,
+        "dim": 512,
+        "pooling": "avg+max",
+        "epochs": 300,
+        "schedule": "steps",
+        "lr_steps": (200, 250),
+    }
+    how |= {"batch_size": 180, "weight_decay": 8e-4} if benchmark == "cub200" else {}
+    own = "low=0.5, high=2.0, moved=0.1, constant=false" if benchmark == "sop" else ""
+    return how | {"lr_gamma": 0.3, "system": f"das(scaled=8{', ' * bool(own)}{own})"}
+
+
+def _memvir(benchmark: str) -> dict[str, Any]:
+    """Its published command for norm-softmax on CARS196, elsewhere too; of the many classes of SOP fewer sets, in a shorter training."""
+    how: dict[str, Any] = {"backbone": "bn-inception", "dim": 512, "batch_size": 128, "lr": 1e-4, "weight_decay": 1e-4}
+    return how | ({"system": "memvir(sets=4, gap=2)", "epochs": 200} if benchmark == "sop" else {"system": "memvir", "epochs": 2000})
+
+
+def _memvir_nca(benchmark: str) -> dict[str, Any]:
+    """The same for ProxyNCA of scale 12, which is the norm-softmax of scale 24."""
+    how = _memvir(benchmark)
+    own = how["system"] if benchmark == "sop" else "memvir(sets=20, gap=25)"
+    return how | {"loss": "norm-softmax(scale=24)", "system": own}
+
+
+def _rcl(benchmark: str) -> dict[str, Any]:
+    """Its published student; the teacher is trained with Proxy-Anchor by the same settings."""
+    how: dict[str, Any] = {"backbone": "bn-inception", "dim": 512, "pooling": "avg+max", "batchnorm": "train", "optimizer": "adamw"}
+    how |= {"lr": 1e-4, "weight_decay": 1e-4, "schedule": "cosine", "epochs": 150 if benchmark == "sop" else 90}
+    return how | {"batch_size": 180, "per_class": 4}
+
+
+_PLG: dict[str, dict[str, Any]] = {  # published for these two alone
+    "cub200": {"weight": 7.5, "batch_size": 90, "epochs": 200},
+    "cars196": {"weight": 6.0, "batch_size": 108, "epochs": 250},
+}
 OTHERS: dict[str, tuple[str, Callable[[str], dict[str, Any]]]] = {
     "epshn": ("epshn", _epshn),
     "proxygml": ("proxy-gml", _proxy_gml),
+    "div-and-conq": ("div-conq", _divide_and_conquer),
+    "pa+drml": ("drml", _drml),
     "mic": ("mic", _mic),
     "dcml-mdw": ("dcml-mdw", _dcml),
     "diva": ("diva", _diva),
     "rankmi": ("rankmi", _rankmi),
     "pads": ("pads", _pads),
+    "rcl": ("none+self-transfer", _rcl),
+    "ms+das": ("ms+das", _das),
+    "norm-softmax+memvir": ("norm-softmax+memvir", _memvir),
+    "proxynca+memvir": ("norm-softmax+memvir", _memvir_nca),
+    "pa+memvir": ("proxy-anchor+memvir", _memvir),
 }
 """Systems of other papers: the row's name, its preset, and its paper's settings on a benchmark."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from obdsd.experiments.timing import relative_time
 from obdsd.files import append_line, check_format, read_lines, read_mapping, write_json
 from obdsd.options import TrainOptions
 from obdsd.presets import preset
+from obdsd.spec import Spec
 from obdsd.training import RunRecord
 from obdsd.training.build import collection_of
 from obdsd.training.run_folder import data_record
@@ -36,7 +37,14 @@ SCALES: dict[str, dict[str, Any]] = {
 """What each scale changes of a row: nothing; a head of two layers on frozen features; eight steps on built-in letters."""
 SETTINGS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "small": {"widths": lambda widths: [width // 4 for width in widths]},  # narrower heads: the features are fewer too
-    "tiny": {"feature_from": lambda _: 2, "neighbours": lambda _: 5, "every": lambda _: 1},
+    "tiny": {
+        "feature_from": lambda _: 2,
+        "neighbours": lambda _: 5,
+        "every": lambda _: 1,
+        "warm": lambda _: 0,
+        "gap": lambda _: 0,
+        "sets": lambda _: 2,
+    },
 }
 """What each scale makes of a setting, in every part that has it."""
 KINDS = {"paper": BENCHMARKS, "small": ("embeddings",), "tiny": ("glyphs",)}  # of data
@@ -65,6 +73,7 @@ class Reproduction:
     only: str | None = None
     jobs: int = 1
     changes: Mapping[str, Any] = field(default_factory=dict)  # of every row's settings
+    similarities: str | None = None  # the file of them, for rows that learn from how alike classes are
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data", data_name(self.data))  # runs, times and chosen weights are known by it
@@ -72,6 +81,10 @@ class Reproduction:
             raise InputError(f"table={self.table} needs images, scale=small has features only; use scale=paper or tiny")
         if data_kind(self.data) not in KINDS[self.scale]:
             raise InputError(f"data={self.data} does not go with scale={self.scale}; {REMEDY[self.scale]}")
+        if self.similarities is not None and not any(row.similarities for row in self.recipe.rows(self.benchmark)):
+            raise InputError(f"similarities={self.similarities} does nothing: no row of {self.table} learns from them here; leave it out")
+        if self.only in self.without:
+            raise InputError(f"only={self.only} learns from how alike classes are; give similarities=FILE, a table of them")
         if self.only is not None and self.only not in self.rows:
             raise InputError(f"only={self.only} is no row of {self.table}; there are {', '.join(self.rows)}")
         for name, value in self.changes.items():
@@ -92,7 +105,19 @@ class Reproduction:
 
     @property
     def rows(self) -> dict[str, Row]:
-        return {row.name: row for row in self.recipe.rows(self.benchmark)}
+        """All that can be trained."""
+        return {row.name: self._with_file(row) for row in self.recipe.rows(self.benchmark) if row.name not in self.without}
+
+    @property
+    def without(self) -> list[str]:
+        """The rows that lack their file."""
+        return [row.name for row in self.recipe.rows(self.benchmark) if row.similarities and self.similarities is None]
+
+    def _with_file(self, row: Row) -> Row:
+        if not row.similarities:
+            return row
+        path = str(Path(str(self.similarities)).expanduser().absolute())
+        return replace(row, changes={**row.changes, "teacher": Spec("classes", {"file": path})})
 
     @property
     def changed(self) -> str:
@@ -119,9 +144,9 @@ def options_of(row: Row, scale: Scale, data: str, changed: Mapping[str, Any] = M
     options, changes = preset(row.preset, data, **{**row.changes, **SCALES[scale], **changed}), SETTINGS.get(scale, {})
     options = options.replace(preset=row.preset)  # the row's, whatever its parts: by it times, weights and runs are known
     for kind, table in (("system", SYSTEMS), ("targets", TARGETS)):
-        part = getattr(options, kind)
-        for name, setting in table.settings(part.name).items():
+        for name, setting in table.settings(getattr(options, kind).name).items():
             if name in changes:
+                part = getattr(options, kind)
                 options = options.replace(**{kind: part.with_setting(name, changes[name](part.settings.get(name, setting.default)))})
     if scale == "small" and chooses_weight(row, scale, options):
         return options.replace(weight=CHOICE[1])  # until one is chosen, so that runs and times are known by the same name
@@ -138,6 +163,8 @@ def chooses_weight(row: Row, scale: Scale, options: TrainOptions) -> bool:
 def reproduce(asked: Reproduction, show: bool = True) -> None:
     """Train what the table asks for and has not got; each finished run becomes a line of `results.jsonl`."""
     rows = [row for row in asked.rows.values() if asked.only in (None, row.name)]
+    for name in asked.without if asked.only is None else ():
+        tell(show, f"{name} is left out: it learns from a file of similarities between the classes, which --similarities FILE names")
     check_data(asked)
     options = {row.name: settled(asked, row, show) for row in rows}
     done, plan = records(asked.out), {}

@@ -37,7 +37,7 @@ class Pace:
             self.step()
 
     def _train_first(self) -> nn.Module:
-        self.first = Pace(self.options.replace(teacher="none", preset=""))
+        self.first = Pace(self.options.first())
         return self.first.trainer.model
 
     def step(self) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from obdsd.catalogue import LOSSES
 from obdsd.errors import InputError
-from obdsd.method.teachers import FrozenTeacher
+from obdsd.method.teachers import BornAgainTeacher, FrozenTeacher
+from obdsd.spec import Spec
 
 
 def features(model: Any) -> FrozenTeacher:
@@ -29,3 +31,18 @@ def frozen(model: Any, source: str, size: int | None = None) -> FrozenTeacher:
         remedy = "give a model for the same data, or its embeddings of them: embeddings(FILE)"
         raise InputError(f"does not take the inputs of backbone={model.architecture.backbone}; {remedy}")
     return FrozenTeacher(teacher, preprocessing=None if teacher.preprocessing == model.preprocessing else teacher.preprocessing)
+
+
+class SelfTransferTeacher(BornAgainTeacher):
+    """A complete first training of the same model with another loss teaches (self-transfer, as of RCL); all else is as in the second.
+
+    Args:
+        loss: The loss of the first training, such as proxy-anchor.
+    """
+
+    knows_proxies = False  # the student has another loss, if any
+
+    def __init__(self, model: Any, loss: Spec) -> None:
+        if LOSSES.checked(loss).name == "none":
+            raise InputError("loss=none leaves the first training nothing to learn; try proxy-anchor")
+        super().__init__(model)

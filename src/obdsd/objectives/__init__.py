@@ -5,6 +5,7 @@ from obdsd.objectives.easy_positive import epshn
 from obdsd.objectives.margin import margin, r_margin
 from obdsd.objectives.mean_field import mean_field
 from obdsd.objectives.multi_similarity import multi_similarity
+from obdsd.objectives.norm_softmax import norm_softmax
 from obdsd.objectives.nt_xent import nt_xent
 from obdsd.objectives.objective import Objective
 from obdsd.objectives.pml import from_pml
@@ -21,5 +22,5 @@ from obdsd.objectives.system import System
 
 __all__ = [
     "S2SD", "Objective", "System", "TripletSampler", "contextual", "epshn", "from_pml", "margin", "mean_field", "multi_similarity",
-    "nt_xent", "proxy_anchor", "proxy_gml", "proxy_nca", "r_margin", "rankmi", "recall_at_k", "soft_triple", "supcon",
+    "norm_softmax", "nt_xent", "proxy_anchor", "proxy_gml", "proxy_nca", "r_margin", "rankmi", "recall_at_k", "soft_triple", "supcon",
 ]  # fmt: skip

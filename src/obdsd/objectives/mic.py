@@ -42,6 +42,7 @@ class MIC(System):
         clusters: Clusters that k-means finds across the classes.
         share: Batches of clusters for each batch of classes, 0 to 1.
         decorrelation: Weight of the decorrelation (w); published 2500, 500 and 250 for CUB-200-2011, CARS196 and SOP.
+        within: Whether batches of clusters take the place of batches of classes, so that an epoch is no longer than usual.
         every: Epochs after which clusters are found anew.
         stray: Probability that an item of a batch of clusters comes from another cluster.
         matched: Whether new clusters get the numbers, and so the boundaries β, of the old ones that they hold most of.
@@ -63,6 +64,7 @@ class MIC(System):
         clusters: int = 30,
         share: float = 0.8,
         decorrelation: float = 2500.0,
+        within: bool = False,
         every: int = 4,
         stray: float = 0.2,
         matched: bool = False,
@@ -79,7 +81,7 @@ class MIC(System):
             raise InputError("looks for what classes share, and here each item is a class of its own; use supervision=labels")
         super().__init__(model, make_loss(model.dim), teacher, distill)
         self.labels, self.seed, self.clusters, self.share, self.stray = part.labels, seed, clusters, share, stray
-        self.weight, self.every, self.matched = decorrelation, every, matched
+        self.weight, self.within, self.every, self.matched = decorrelation, within, every, matched
         generator = torch.Generator().manual_seed(seed)
         self.shared = linear(model.feature_dim, model.dim, generator)
         self.adversary = Decorrelation(model.dim, model.dim, generator)
@@ -92,7 +94,7 @@ class MIC(System):
         self.model.backbone.compile()  # both heads read its features: the model as a whole is not called
 
     def batches(self, usual: Batches) -> Batches:
-        self.plan = TwoKinds(usual, self.share, self.stray)
+        self.plan = TwoKinds(usual, self.share, self.stray, self.within)
         return self.plan
 
     def begin_epoch(self, progress: float, embed: Embed, resumed: bool = False) -> None:
@@ -144,15 +146,17 @@ class TwoKinds(Batches):
     """The usual batches, and after a `share` of them, evenly, one of clusters: `batch_size / per_class` draws of a cluster.
 
     A cluster comes again after two others at the earliest. Each item is of the cluster that was drawn, or with probability `stray` of one
-    that is drawn for it alone; it stands for the former. A batch is a function of seed, epoch and its number.
+    that is drawn for it alone; it stands for the former. A batch is a function of seed, epoch and its number. Batches of clusters make an
+    epoch longer, unless both kinds are to be `within` the usual number.
     """
 
-    def __init__(self, usual: Batches, share: float, stray: float) -> None:
+    def __init__(self, usual: Batches, share: float, stray: float, within: bool = False) -> None:
         super().__init__(usual.batch_size, usual.per_class, usual.seed, usual.rank, usual.world_size)
         self.usual, self.stray = usual, stray
         self.kinds: list[bool] = []  # of each batch whether it is one of clusters
         for batch in range(1, usual.number + 1):
             self.kinds += [False] + [True] * (int(batch * share + 1e-9) - int((batch - 1) * share + 1e-9))
+        self.kinds = self.kinds[: usual.number] if within else self.kinds
         self.number = len(self.kinds)
         self.members: dict[int, NDArray[np.int64]] = {}
 

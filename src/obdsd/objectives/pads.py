@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from obdsd.data.batches import Batches, ClassBatches
 from obdsd.errors import InputError
-from obdsd.evaluation import evaluate
 from obdsd.method.checks import check_number, require, whole
 from obdsd.method.distillation import SelfDistillation
 from obdsd.method.precision import in_full
@@ -154,6 +153,8 @@ class PADS(System):
 
     def measured(self) -> Float[Tensor, " m"]:
         """How the held-out images fare with the model as it is."""
+        from obdsd.evaluation import evaluate  # seconds of imports, which --help and mistakes must not wait for
+
         assert self.embed is not None
         rows = self.embed(self.model, np.concatenate(self.watched).tolist())
         labels = np.repeat(np.arange(len(self.watched)), [*map(len, self.watched)])

@@ -100,15 +100,19 @@ class System(nn.Module):
         """What the loss needs of the model: unit rows, in the first `model.dim` columns."""
         return self.model(inputs)
 
+    def base_loss(self, rows: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Tensor:
+        """The loss of the rows and their labels alone."""
+        return self.objective(rows, labels)
+
     def losses(
         self, rows: Float[Tensor, "b c"], labels: Int[Tensor, " b"], taught: TeacherBatch | None, progress: float
     ) -> tuple[Tensor, Tensor]:
         """The base loss, and the distillation: τ²·(t/T)·λ·KL(the teacher's targets ‖ student), or by another matching."""
-        base = self.objective(rows, labels)
+        base = self.base_loss(rows, labels)
         if not self.asks(progress):
             return base, torch.zeros_like(base)
         with stage("targets"):
-            return base, self.distill(rows, taught, progress)
+            return base, self.distill(rows[:, : self.model.dim], taught, progress)
 
     def after_step(self, indices: Int[Tensor, " b"], rows: Float[Tensor, "b d"]) -> None:
         """Called after an optimiser step with the items of the batch and the embeddings that they had before it."""

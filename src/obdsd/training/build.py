@@ -26,6 +26,7 @@ from obdsd.models.places import located
 from obdsd.objectives import System
 from obdsd.options import ARCHITECTURE, USUAL_BATCH, TrainOptions, opening, why_idle
 from obdsd.preprocessing import Preprocessing
+from obdsd.presets import RECOMMENDED
 from obdsd.provenance import TrainedOn, short_digest
 
 if TYPE_CHECKING:  # it takes seconds to import, and data that cannot be opened are told without it
@@ -136,9 +137,9 @@ def model_of(options: TrainOptions, collection: Collection) -> Embedder:
         raise InputError(f"backbone={options.backbone} does not take {collection.kind}; {remedy}")
     width = len(collection["train"][0][0]) if rows else None
     dim = options.dim
-    if dim is None and width is not None and options.head_init == "projection":
-        dim = min(128, width)  # it keeps what there is
-    names = ("pooling", "head", "hidden", "slices", "slice_weights", "feature_power", "batchnorm", "pretrained", "size", "seed")
+    if width is not None and options.head_init == "projection" and (dim is None or options.preset == RECOMMENDED):
+        dim = min(dim or 128, width)  # it keeps what there is
+    names = ("pooling", "head", "hidden", "branches", "slices", "slice_weights", "feature_power", "batchnorm", "pretrained", "size", "seed")
     same = {name: getattr(options, name) for name in names}
     return Embedder(options.backbone, dim=dim, features=width, unit_features=options.frozen, **same)
 
@@ -194,8 +195,8 @@ def system_of(options: TrainOptions, model: Embedder, part: Part) -> System:
     teacher = TEACHERS.build(options.teacher, model=model, part=part, num_samples=len(part), dim=model.dim)
     matching = MATCHINGS.build(options.matching, dim=model.dim, teacher_dim=teacher.dim, seed=options.seed)
     distill = SelfDistillation(options.weight, options.temperature, TARGETS.build(options.targets), options.ramp, matching)
-    taught: dict[str, Any] = {"teacher": teacher, "distill": distill}
-    system = SYSTEMS.build(options.system, model=model, make_loss=make_loss, part=part, seed=options.seed, **taught)
+    taught: dict[str, Any] = {"teacher": teacher, "distill": distill, "part": part}
+    system = SYSTEMS.build(options.system, model=model, make_loss=make_loss, epochs=options.epochs, seed=options.seed, **taught)
     try:
         system.check(len(part))
     except InputError as fault:

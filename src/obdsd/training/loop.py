@@ -376,7 +376,7 @@ def _take_threads(began: int | None) -> None:
 
 
 def _train_first(options: TrainOptions, path: Path, trainer: Trainer, show: bool | Watch) -> nn.Module:
-    """The plain loss to its end, in a run of its own inside the run that it will teach; if it is finished, it is not repeated.
+    """The loss to its end, plain or the teacher's own, in a run inside the run that it will teach; if it is finished, it is not repeated.
 
     Its time counts as this training's too.
     """
@@ -385,8 +385,9 @@ def _train_first(options: TrainOptions, path: Path, trainer: Trainer, show: bool
         record = ranks.once(lambda: RunRecord.read(first))
     else:
         if show is True:
-            print(f"first, the plain loss is trained in {first}; its model will teach", file=sys.stderr, flush=True)
-        plain = {"teacher": "none", "preset": options.preset.partition("+")[0], "reference": False}
-        record = train(options.replace(**plain, out=str(first), resume=ranks.once((first / "config.yaml").exists)), show=show)
+            which = options.loss_before or "the plain loss"
+            print(f"first, {which} is trained in {first}; its model will teach", file=sys.stderr, flush=True)
+        here = {"out": str(first), "resume": ranks.once((first / "config.yaml").exists), "reference": False}
+        record = train(options.first().replace(**here), show=show)
     trainer.place.seconds = record.seconds
     return ranks.once(record.model)
