@@ -233,7 +233,7 @@ def test_all_that_is_idle_is_told_at_once_and_in_order():
 
 HEAD = {"epochs": 40, "lr": 1e-4, "head_init": "projection"}
 PLAIN = {"loss": "multi-similarity", "teacher": "none", "system": "standard"}
-RECIPE = {"loss": "supcon", "teacher": "features", "targets": "pairwise", "system": "soft-labels", "weight": 0.75, "temperature": 0.2}
+RECIPE = {"loss": "supcon", "teacher": "features", "targets": "pairwise", "system": "soft-labels", "weight": 0.25, "temperature": 0.2}
 RECIPE |= {"epochs": 20, "lr": 2e-4, "head_init": "projection", "dim": 512}
 OFFLINE = {"backbone": "tf_efficientnet_lite0", "pretrained": "offline"}
 NETWORK = {**OFFLINE, "frozen": False, "epochs": 20, "head_init": "projection", "lr": 1e-5}

@@ -83,7 +83,7 @@ RECOMMENDED = "recommended"
 
 RECIPE = "supcon+soft-labels"
 """What it is for a head on features, unless a part of it is chosen otherwise; else it is the plain `ms`."""
-OF_RECIPE = {"weight": 0.75, "temperature": 0.2, "epochs": 20, "lr": 2e-4}
+OF_RECIPE = {"weight": 0.25, "temperature": 0.2, "epochs": 20, "lr": 2e-4}
 LONGER = {"dim": 512}
 """A head on features gives rows of this length, or as long as the features are."""
 
@@ -99,7 +99,7 @@ REASONS: dict[tuple[str, Any], str] = {
     ("dim", 512): "longer rows find more; --dim 128 takes a quarter of the space",
     ("loss", "multi-similarity"): "no teacher; --preset ms+obd-sd is the paper's method, obdsd presets lists all",
     ("system", "soft-labels"): "the features share the target with the labels; --preset ms is the plain loss, obdsd presets lists all",
-    ("epochs", 20): "what did well on held-out classes of two data sets; choose your own with --val-fraction 0.3 --score validation",
+    ("epochs", 20): "a compromise of two data sets, by their held-out classes; choose your own with --val-fraction 0.3 --score validation",
     ("epochs", 40): "what did well on held-out classes of two data sets; choose your own with --val-fraction 0.3 --score validation",
 }
 """Why the recommended settings are what they are, and how to choose otherwise."""
