@@ -8,7 +8,7 @@ CODE := src tests benchmarks demo study
 .PHONY: help demo test test-fast test-breaks test-chance test-faults test-fuzz test-package test-study check format bench docs install chromium
 
 help:
-	@echo "make demo    the method at work on built-in letters: a table and a retrieval, a few minutes on two cores"
+	@echo "make demo    heads for built-in letters, with and without a teacher and re-ranking: a table, a retrieval, a page; a few minutes on two cores"
 	@echo "make test    build the environment if there is none, then lint, type-check and test"
 	@echo "make test-fast    the inner loop: what changes most often, in about a minute"
 	@echo "make test-breaks  break the code on purpose, one place after the other, and see that a test fails each time"

@@ -1,5 +1,6 @@
 """`--rerank`: scores with and without it side by side, by a slow count of what the re-ranker finds; auto chooses on held-out classes."""
 
+import csv
 import json
 
 import numpy as np
@@ -7,6 +8,10 @@ import pytest
 
 from obdsd.catalogue import RERANKERS
 from obdsd.evaluation import Points, evaluate
+from obdsd.experiments.comparison import Comparison, Line, compared_metrics
+from obdsd.experiments.statistics import Interval
+from obdsd.experiments.tables import rows_of
+from obdsd.report import gather
 from obdsd.search.scoring import GRID, choose
 
 RNG = np.random.default_rng(6)
@@ -156,3 +161,23 @@ def test_a_comparison_tells_the_reranked_means_of_each_row(obdsd, tmp_path):
     assert f"ms, re-ranked by {SPEC} (transductive): Recall@1 " in (tmp_path / "both" / "comparison.md").read_text()
     lines = json.loads((tmp_path / "both" / "comparison.json").read_text())["lines"]
     assert lines[0]["reranked"][SPEC]["map@r"] == pytest.approx(mean)
+    header, row = list(csv.reader((tmp_path / "both" / "comparison.csv").read_text().splitlines()))
+    assert row[header.index(f"MAP@R, {SPEC}")] == f"{100 * mean:.2f}"
+    assert obdsd("verify", tmp_path / "both")[0] == 0
+    report = gather([tmp_path / "both" / "ms" / "seed-0"], device="cpu")
+    again = results[0]["reranked"][SPEC]["map@r"]
+    assert any(f"re-ranked by {SPEC} (transductive)" in told and f"MAP@R {100 * again:.1f} % " in told for told in report.sentences)
+
+
+def test_a_row_that_was_not_re_ranked_has_empty_cells_in_the_columns_of_those_that_were():
+    """The columns stand behind the scores: Recall@1 and MAP@R for each re-ranker that any row was scored with."""
+    means = {each.name: Interval(0.3, 0.2, 0.4) for each in compared_metrics()}
+    both, none = (
+        Line(name=name, means=means, differences=None, over_classes=None, time_ratio=1.0, folders=[], reranked=again)
+        for name, again in (("a", {SPEC: {"recall@1": 0.5, "map@r": 0.25}}), ("b", None))
+    )
+    shown = Comparison(lines=[both, none], seeds=[0], data="x", epochs="last epoch", scored="test", reference={})
+    behind = 1 + len(means)
+    titles, *cells = [row[behind : behind + 3] for row in rows_of(shown)]
+    assert titles == [f"Recall@1, {SPEC}", f"MAP@R, {SPEC}", "Recall@1, difference"]
+    assert cells == [["50.00", "25.00", ""], ["", "", ""]]

@@ -99,14 +99,25 @@ def write_texts(files: Mapping[Path, str]) -> None:
 
 
 def rows_of(comparison: Comparison) -> list[list[str]]:
-    """The table, without a column of times if none was measured, with one of what was chosen if there was a search, and with a row for each
-    that was left out."""
+    """The table, without a column of times if none was measured, with re-ranked scores and what was chosen if there are any, and with a row
+    for each that was left out."""
     table = [header(), *(cells(line) for line in comparison.lines)]
     table = table if comparison.timed else [row[:-1] for row in table]
+    scored = 1 + len(compared_metrics())
+    table = [[*row[:scored], *more, *row[scored:]] for row, more in zip(table, _reranked_columns(comparison.lines), strict=True)]
     if any(line.chosen for line in comparison.lines):
         table = [[*row, more] for row, more in zip(table, ["chosen", *(line.chosen or "" for line in comparison.lines)], strict=True)]
     blank = [""] * (len(table[0]) - 2)
     return [*table, *([name, "left out", *blank] for name in comparison.left_out or {})]
+
+
+def _reranked_columns(lines: Sequence[Line]) -> list[list[str]]:
+    """Recall@1 and MAP@R by each re-ranker, below their titles; a row that was not ranked by it has none."""
+    rerankers = dict.fromkeys(name for line in lines for name in line.reranked or {})
+    shown = [(name, metric(score)) for name in rerankers for score in ("recall@1", "map@r")]
+    scores = [[(line.reranked or {}).get(name, {}).get(of.name) for name, of in shown] for line in lines]
+    titles = [f"{of.title}, {name}" for name, of in shown]
+    return [titles, *(["" if score is None else of.text(score) for score, (_, of) in zip(row, shown, strict=True)] for row in scores)]
 
 
 def cells(line: Line) -> list[str]:
@@ -164,7 +175,7 @@ def sentences(comparison: Comparison) -> list[str]:
     first = f"{baseline.name}: for {recall:.1f} % of the queries the nearest other item is of their class."
     each = [_sentence(line, baseline) for line in others] if len(others) < MANY else _by_group(comparison)
     told = [first, *each, *weights(comparison), *_fairness(comparison)]
-    return [*told, *(sentence for line in comparison.lines for sentence in _reranked(line)), *below_untrained(comparison)]
+    return [*told, *(sentence for line in comparison.lines for sentence in reranked(line)), *below_untrained(comparison)]
 
 
 def ranked(comparison: Comparison) -> list[Line]:
@@ -203,7 +214,7 @@ def _fairness(comparison: Comparison) -> list[str]:
     return [*told, *(f"Left out: {name}: {reason}." for name, reason in (comparison.left_out or {}).items())]
 
 
-def _reranked(line: Line) -> list[str]:
+def reranked(line: Line) -> list[str]:
     """A sentence for each re-ranker that a row was scored with."""
     if not line.reranked:
         return []

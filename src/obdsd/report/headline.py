@@ -16,7 +16,7 @@ from obdsd.data.unusable import left_out_lines
 from obdsd.evaluation.metrics import metric
 from obdsd.experiments.comparison import Comparison, compared_metrics, summarise
 from obdsd.experiments.statistics import Interval
-from obdsd.experiments.tables import below_untrained, caption, ends, rows_of, sentences, title_of, units, untrained, weights
+from obdsd.experiments.tables import below_untrained, caption, ends, reranked, rows_of, sentences, title_of, units, untrained, weights
 from obdsd.preprocessing import Preprocessing
 from obdsd.report.content import Chart, Kind, Mark
 from obdsd.report.items import TRAINING_CLASSES, Shown
@@ -80,7 +80,7 @@ def headline_of_runs(runs: Mapping[str, RunRecord]) -> Headline:
         scores = [metric(name).text(mean.mean) for name, mean in line.means.items()]
         rows.append([line.name, *scores, *difference, str(record.options.seed)])
     told += [f"{untrained(name)}, untrained: {100 * value:.1f} %." for name, value in comparison.reference.items()]
-    told += [*weights(comparison), *below_untrained(comparison)]
+    told += [*weights(comparison), *(sentence for line in comparison.lines for sentence in reranked(line)), *below_untrained(comparison)]
     titles = list(map(title_of, compared_metrics()))
     paired = " Differences are to the first run, their interval by bootstrap over classes (95 %)." if others else ""
     return Headline(
