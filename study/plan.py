@@ -8,8 +8,7 @@ from functools import cache
 from typing import Any
 
 from obdsd.options import TrainOptions, why_idle
-from obdsd.presets import LONGER as ADVISED
-from obdsd.presets import OF_RECIPE, preset
+from obdsd.presets import preset
 from study.records import SCRATCH
 
 Change = Mapping[str, Any]
@@ -119,10 +118,6 @@ REGIMES: dict[str, Regime] = {
     "cub224-gem": Regime(data=CUB_GEM, **LONGER),
     "letters-gem": Regime(data=LETTERS_GEM, **LONGER),
     "cub-lite2-gem": Regime(data=CUB_LITE2, **LONGER),
-    "cub224-as-is": Regime(data=CUB_GEM, common={**QUIET, **PROJECTED, **ADVISED}, begin={}, turns=((),), test={"rerank": "diffusion"}),
-    "letters-as-is": Regime(
-        data=LETTERS_GEM, common={**QUIET, **PROJECTED, **ADVISED}, begin={}, turns=((),), test={"rerank": "diffusion"}
-    ),
     "glyphs": Regime(data="glyphs", common={**GLYPHS}, begin={"epochs": 200, "lr": 3e-3}, turns=((),)),
     "glyphs-noise": Regime(
         data="glyphs",
@@ -201,8 +196,6 @@ ROWS: dict[str, tuple[str, Change]] = {
     "anchor-rkd": ("ms+anchor", {"matching": "rkd"}),
     "anchor-pkt": ("ms+anchor", {"matching": "pkt"}),
     "anchor-cosine": ("ms+anchor", {"matching": "cosine"}),
-    "recipe": ("supcon+soft-labels", OF_RECIPE),
-    "recipe-uniform": ("supcon+smooth-labels", {name: value for name, value in OF_RECIPE.items() if name != "temperature"}),
 }
 BEGIN: dict[str, Change] = {
     **{row: {"weight": 0.5} for row in ROWS if row.startswith("soft")},
@@ -213,7 +206,7 @@ BEGIN: dict[str, Change] = {
 }
 """Where the search of a row begins, if the regime's weight is not of its kind."""
 FIRST_STUDY = tuple(ROWS)[: list(ROWS).index("ms-tuned")]
-LATER = tuple(row for row in ROWS if row not in FIRST_STUDY and not row.startswith("recipe"))
+LATER = tuple(row for row in ROWS if row not in FIRST_STUDY)
 NETWORK_ROWS = ("ms", "obd-sd", "psd", "mean-mix", "uniform-mix", "flat")
 RECIPE_ROWS = (*NETWORK_ROWS, "anchor", *LATER)
 GEM_ROWS = ("ms", "psd", "obd-sd", "ms-tuned", "supcon", "soft", "soft-uniform", "soft-random", "soft-average", "anchor-cosine")
@@ -221,7 +214,6 @@ OWN_ROWS = {
     **dict.fromkeys(("cub-network-paper", "cub-network-free"), NETWORK_ROWS),
     **dict.fromkeys(("cub224-recipes", "letters-recipes"), RECIPE_ROWS),
     **dict.fromkeys(("cub224-gem", "letters-gem"), GEM_ROWS),
-    **dict.fromkeys(("cub224-as-is", "letters-as-is"), ("ms", "recipe", "recipe-uniform")),
     "cub-lite2-gem": ("ms", "supcon", "soft", "soft-uniform"),
 }
 
