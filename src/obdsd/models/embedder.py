@@ -170,7 +170,10 @@ class Embedder(nn.Module):
 
     def begin_projected(self, projection: Float[Tensor, "d f"]) -> None:
         """Let the linear layer of the head begin as this projection."""
-        layer = self.head.ensemble if isinstance(self.head, Composed) else self.head
+        layer = self.head
+        if isinstance(layer, Composed):
+            layer.take_one_each()
+            layer = layer.ensemble
         layer.load_state_dict({"weight": projection, "bias": torch.zeros(len(projection))})
 
     @property
