@@ -176,6 +176,7 @@ class Embedder(nn.Module):
         """Let the linear layer of the head begin as this projection; the nodes of a relational head as theirs."""
         layer = self.head
         if isinstance(layer, Composed):
+            layer.take_one_each()
             layer = layer.ensemble
         elif isinstance(layer, RelationalHead):
             layer = layer.node
