@@ -190,7 +190,7 @@ REFUSED = [
     (["--out", "x.npz", "--size", "64"], "--size 64 is for BACKBONE:WEIGHTS, MODEL tiny has its own; leave it out"),
     (["--out", "x.npz", "--resize", "64"], "--resize 64 is for BACKBONE:WEIGHTS, MODEL tiny has its own; leave it out"),
     (["--out", "x.npz", "--pooling", "avg"], "--pooling avg is for BACKBONE:WEIGHTS, MODEL tiny has its own; leave it out"),
-    (["--out", "x.npz", "--pooling", "max"], "--pooling max must be one of avg, avg+max, token"),
+    (["--out", "x.npz", "--pooling", "max"], "--pooling max must be one of avg, avg+max, gem, token"),
 ]
 
 
