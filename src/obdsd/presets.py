@@ -32,7 +32,7 @@ LOSSES: dict[str, dict[str, Any]] = {  # and systems around one
     "mean-field": {"loss": "mean-field"},
     "epshn": {"loss": "epshn"},
     "proxy-gml": {"loss": "proxy-gml"},
-    "div-conq": {"loss": "margin(sampling=nearest, trained=false)", "system": "divide-and-conquer", "slices": 8},
+    "div-conq": {"loss": "margin(sampling=nearest, learn_beta=false)", "system": "divide-and-conquer", "slices": 8},
     "drml": {"loss": "proxy-anchor(alpha=64.0, margin=0.2)", "system": "drml", "head": "relational"},
     "mic": {"loss": "margin", "system": "mic"},
     "dcml-mdw": {"loss": "margin", "system": "dcml", "head": "composed", "slices": 4},

@@ -3,7 +3,7 @@
 MS, PAIRS, OBD = "multi-similarity", "pairwise", "batch-diffusion(omega=0.3)"
 EPOCH, BORN, FOUR, ONE = "previous-epoch", "born-again", "s2sd(feature_from=2)", "s2sd(widths=[2048], feature_from=2)"
 STEEP = "proxy-anchor(alpha=64.0, margin=0.2)"
-NEAREST, DIVIDED = "margin(sampling=nearest, trained=false)", "divide-and-conquer(every=1, clustered=features, whole_from=0.4)"
+NEAREST, DIVIDED = "margin(sampling=nearest, learn_beta=false)", "divide-and-conquer(every=1, clustered=features, whole_from=0.4)"
 PAST = "memvir(sets=2, gap=0, warm=0)"
 FEATURES = "s2sd(feature_weight=50.0, feature_from=2)"
 

@@ -85,7 +85,7 @@ def test_gradients_are_those_of_finite_differences(active):
 
 
 def test_boundaries_that_do_not_learn():
-    assert objectives.margin(4, trained=False).parameter_groups() == []
+    assert objectives.margin(4, learn_beta=False).parameter_groups() == []
     assert learners(8, 2).parameter_groups() == []
     trained = Learners(lambda dim: objectives.proxy_anchor(4, dim), 8, 2)
     assert [group["params"][0].shape for group in trained.parameter_groups()] == [(4, 8), (4, 4), (4, 4)]

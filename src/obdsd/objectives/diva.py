@@ -45,7 +45,7 @@ class DiVA(System):
         queue: Keys of earlier batches that are remembered.
         momentum: How slowly the network that makes keys follows.
         temperature: Temperature of the contrast.
-        weights: Whether the keys' weights sum to 1 over the queue (rows) or, as in the published code, over the batch (published).
+        key_weights: Whether the keys' weights sum to 1 over the queue (rows) or, as in the published code, over the batch (published).
     """
 
     keys: Tensor
@@ -66,7 +66,7 @@ class DiVA(System):
         queue: int = 3360,
         momentum: float = 0.9,
         temperature: float = 0.01,
-        weights: Literal["rows", "published"] = "rows",
+        key_weights: Literal["rows", "published"] = "rows",
     ) -> None:
         if model.architecture.slices != 4:
             raise InputError(f"has a task for each of four slices, slices={model.architecture.slices}; use slices=4")
@@ -80,7 +80,7 @@ class DiVA(System):
         super().__init__(model, make_loss(dim), teacher, distill)
         self.another_view = model.preprocessing is not None
         self.items, self.seed = len(part), seed
-        self.alpha, self.weight, self.temperature, self.published = alpha, decorrelation, temperature, weights == "published"
+        self.alpha, self.weight, self.temperature, self.published = alpha, decorrelation, temperature, key_weights == "published"
         self.triplets_of_shared = permuted_triplets if shared == "random" else three_class_triplets
         self.network = EMATeacher(model, momentum)
         self.of_shared, self.of_intra = MarginOfTriplets(classes), MarginOfTriplets(classes)

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from obdsd.data.batches import Batches, InstanceBatches, deal
 from obdsd.errors import InputError
-from obdsd.evaluation.clustering import kmeans
 from obdsd.method.checks import check_number, require
 from obdsd.method.distillation import SelfDistillation
 from obdsd.method.teachers import Teacher
@@ -89,6 +88,8 @@ class DivideAndConquer(System):
         self.turns.settle(self.cluster_of.cpu().numpy() if divided else None)
 
     def _divide(self, embed: Embed) -> None:
+        from obdsd.evaluation.clustering import kmeans  # seconds of imports, which --help and mistakes must not wait for
+
         rows = embed(self.model if self.clustered == "embeddings" else self.model.headless())
         found = kmeans(rows.cpu().numpy(), self.slices, self.seed)
         if int(self.epoch):

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from obdsd.data import Part
 from obdsd.data.batches import Batches
 from obdsd.errors import InputError
-from obdsd.evaluation.clustering import kmeans
 from obdsd.method.checks import check_number, refuse, require
 from obdsd.method.distillation import SelfDistillation
 from obdsd.method.teachers import Teacher, TeacherBatch
@@ -105,6 +104,8 @@ class MIC(System):
 
     def _found(self, embed: Embed) -> NDArray[np.int64]:
         """The cluster of each item of the training set."""
+        from obdsd.evaluation.clustering import kmeans  # seconds of imports, which --help and mistakes must not wait for
+
         if first := int(self.ended) == 0:
             rows = without_class_means(embed(_early(self.model)).cpu().numpy(), self.labels)
         else:
