@@ -27,6 +27,8 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "global manifold": ("ms+global", {}),
     "born again (second generation)": ("ms+bar", {}),
     "S2SD, four heads": ("ms+s2sd-msd", {}),
+    "divide and conquer, 8 slices": ("div-conq", {}),
+    "DRML, four branches": ("drml", {"head": "relational", "hidden": None}),
     "MIC": ("mic", {}),
     "DCML, plain form": ("dcml-mdw", {"head": "composed", "hidden": None}),
     "DiVA": ("diva", {}),

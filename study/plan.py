@@ -205,7 +205,8 @@ BEGIN: dict[str, Change] = {
     "anchor-cosine": {"weight": 10.0},
 }
 """Where the search of a row begins, if the regime's weight is not of its kind."""
-FIRST_STUDY, LATER = (tuple(ROWS)[: list(ROWS).index("ms-tuned")], tuple(ROWS)[list(ROWS).index("ms-tuned") :])
+FIRST_STUDY = tuple(ROWS)[: list(ROWS).index("ms-tuned")]
+LATER = tuple(row for row in ROWS if row not in FIRST_STUDY)
 NETWORK_ROWS = ("ms", "obd-sd", "psd", "mean-mix", "uniform-mix", "flat")
 RECIPE_ROWS = (*NETWORK_ROWS, "anchor", *LATER)
 GEM_ROWS = ("ms", "psd", "obd-sd", "ms-tuned", "supcon", "soft", "soft-uniform", "soft-random", "soft-average", "anchor-cosine")

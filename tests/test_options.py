@@ -178,6 +178,7 @@ IDLE = [  # what makes some options do nothing, and values of those options
     ({"frozen": True}, "frozen=True", {"cache": "kept", "cache_side": 256}),
     ({"init": "run"}, "init=run", {"hidden": 3, "head_init": "projection", "dim": 3, "slices": 3, "feature_power": 0.5}),
     ({"slices": 1}, "slices=1", {"slice_weights": (0.5, 1.0)}),
+    ({"head": "two-layer"}, "head=two-layer", {"branches": 2}),
     ({"backbone": "features"}, "backbone=features", {"skip_unreadable": True}),
     ({"backbone": "tiny-conv"}, "backbone=tiny-conv", {"drop_nan": True}),
     ({"supervision": "none"}, "supervision=none", {"replacement": True, "batches": "rounds"}),
@@ -188,6 +189,7 @@ IDLE = [  # what makes some options do nothing, and values of those options
     ({"keep": "weights"}, "keep=weights", {"average_decay": 0.5}),
 ]
 ACTS_BESIDE = {"average_decay": {"keep": "average"}, "slice_weights": {"slices": 2}, "feature_power": {"backbone": "features"}}
+ACTS_BESIDE |= {"branches": {"head": "relational"}}
 ACTS_BESIDE |= {"momentum": {"optimizer": "sgd"}, "drop_nan": {"backbone": "features"}, "lr_gamma": {"schedule": "steps", "lr_steps": (2,)}}
 
 

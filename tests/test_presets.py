@@ -31,8 +31,7 @@ def test_every_preset_resolves_on_all_data(data, names):
     for name in names:
         given = GIVEN.get(name.partition("+")[2], {})
         options = preset(name, data, **given)
-        advised = "supcon+soft-labels" if options.backbone == "features" or options.frozen else "ms"
-        loss, _, method = name.replace("recommended", advised).partition("+")
+        loss, _, method = name.replace("recommended", "ms").partition("+")
         assert (options.preset, options.distils) == (name, method not in UNTAUGHT)
         assert str(options.loss) == (LOSSES[loss]["loss"] if loss in LOSSES else loss)
         TARGETS.build(options.targets)  # what the part itself would refuse
@@ -233,8 +232,7 @@ def test_all_that_is_idle_is_told_at_once_and_in_order():
 
 HEAD = {"epochs": 40, "lr": 1e-4, "head_init": "projection"}
 PLAIN = {"loss": "multi-similarity", "teacher": "none", "system": "standard"}
-RECIPE = {"loss": "supcon", "teacher": "features", "targets": "pairwise", "system": "soft-labels", "weight": 0.75, "temperature": 0.2}
-RECIPE |= {"epochs": 20, "lr": 2e-4, "head_init": "projection", "dim": 512}
+LONGER = {**HEAD, **PLAIN, "dim": 512}
 OFFLINE = {"backbone": "tf_efficientnet_lite0", "pretrained": "offline"}
 NETWORK = {**OFFLINE, "frozen": False, "epochs": 20, "head_init": "projection", "lr": 1e-5}
 
@@ -242,15 +240,13 @@ NETWORK = {**OFFLINE, "frozen": False, "epochs": 20, "head_init": "projection", 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"data": "folder:x"}, {**RECIPE, **OFFLINE, "frozen": True, "pooling": "gem"}),
-        ({"data": "cub200:x"}, {**RECIPE, **OFFLINE, "frozen": True, "pooling": "gem"}),
-        ({"data": "folder:x", "frozen": True, "backbone": "resnet50"}, {**RECIPE, "pooling": "avg", "pretrained": None}),
-        ({"data": "folder:x", "loss": "multi-similarity"}, {**HEAD, **PLAIN, "pooling": "gem", "dim": 512}),
-        ({"data": "folder:x", "loss": "supcon"}, RECIPE),
-        ({"data": "x.npz", "system": "standard"}, {**HEAD, **PLAIN, "dim": 512}),
+        ({"data": "folder:x"}, {**LONGER, **OFFLINE, "frozen": True, "pooling": "gem"}),
+        ({"data": "cub200:x"}, {**LONGER, **OFFLINE, "frozen": True, "pooling": "gem"}),
+        ({"data": "folder:x", "frozen": True, "backbone": "resnet50"}, {**LONGER, "pooling": "avg", "pretrained": None}),
+        ({"data": "folder:x", "head": "none"}, {"pooling": "gem", "dim": None}),
         ({"data": "folder:x", "frozen": False}, {**NETWORK, **PLAIN, "pooling": "avg", "dim": None}),
         ({"data": "folder:x", "frozen": "false", "backbone": "resnet50"}, {**NETWORK, "backbone": "resnet50", "pretrained": None}),
-        ({"data": "x.npz"}, {**RECIPE, "frozen": False, "backbone": "features", "pretrained": None, "pooling": "avg"}),
+        ({"data": "x.npz"}, {**LONGER, "frozen": False, "backbone": "features", "pretrained": None, "pooling": "avg"}),
         ({"data": "glyphs"}, {**PLAIN, "epochs": 20, "frozen": False, "backbone": "tiny-conv", "head_init": "random", "lr": 1e-3}),
     ],
 )
@@ -259,6 +255,11 @@ def test_without_a_preset_it_is_what_we_advise(given, expected):
     assert {name: str(value) if name in PARTS else value for name, value in vars(options).items() if name in expected} == expected
     assert (options.preset, options.batch_size) == ("recommended", None)
     assert resolve(as_dict(options)) == options  # what a run's config.yaml says is the same again
+
+
+def test_another_loss_keeps_what_else_we_advise():
+    options = resolve({"data": "folder:x", "loss": "margin"})
+    assert (options.preset, options.frozen, options.pooling, options.dim) == ("margin", True, "gem", 512)
 
 
 def test_a_preset_by_its_name_stays_the_papers_and_frozen_has_settings_of_its_own():
@@ -273,8 +274,8 @@ def test_a_preset_by_its_name_stays_the_papers_and_frozen_has_settings_of_its_ow
 def test_what_was_recommended_is_told_with_its_reason():
     lines = recommended(resolve({"data": "folder:x"}))
     assert [line.partition(":")[0] for line in lines] == [
-        "--frozen", "--backbone tf_efficientnet_lite0", "--head-init projection", "--pooling gem", "--dim 512", "--system soft-labels",
-        "--epochs 20",
+        "--frozen", "--backbone tf_efficientnet_lite0", "--head-init projection", "--pooling gem", "--dim 512",
+        "--loss multi-similarity", "--epochs 40",
     ]  # fmt: skip
     assert all(" --" in line.partition(":")[2] or "docs/" in line for line in lines)  # how to choose otherwise, or why not to
     others = recommended(resolve({"data": "folder:x", "frozen": False, "backbone": "resnet50", "loss": "margin"}))

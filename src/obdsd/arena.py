@@ -25,7 +25,7 @@ ROWS: tuple[str, ...] = (
     *("ms+obd-sd", "ms+psd", "ms+mean-mix", "ms+uniform-mix", "ms+flat"),  # the paper's, and its controls
     RECIPE,
     *("epshn", "proxy-gml", "ms+rcl", "ms+plg", "ms+bar", "ms+s2sd-msd", "rankmi"),  # of other papers
-    *("pads", "mic", "dcml-mdw", "diva", "ms+das", "norm-softmax+memvir"),
+    *("pads", "mic", "dcml-mdw", "diva", "ms+das", "norm-softmax+memvir", "div-conq", "drml"),
 )
 """The presets that the arena compares."""
 

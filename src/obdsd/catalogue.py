@@ -86,6 +86,8 @@ SYSTEMS = Table(
         "mic": "obdsd.objectives.mic:MIC",
         "dcml": "obdsd.objectives.dcml:DCML",
         "diva": "obdsd.objectives.diva:DiVA",
+        "drml": "obdsd.objectives.drml:DRML",
+        "divide-and-conquer": "obdsd.objectives.divide_conquer:DivideAndConquer",
         "pads": "obdsd.objectives.pads:PADS",
         "das": "obdsd.objectives.das:DAS",
         "memvir": "obdsd.objectives.memvir:MemVir",

@@ -139,6 +139,10 @@ def _if_no_head(options: Any) -> str:
     return "head=none" if options.head == "none" else ""
 
 
+def _if_no_branches(options: Any) -> str:
+    return _if_begun(options) or ("" if options.head == "relational" else f"head={options.head}")
+
+
 def _if_no_slices(options: Any) -> str:
     return _if_begun(options) or ("slices=1" if options.slices == 1 else "")
 
@@ -173,10 +177,10 @@ def _if_nothing_is_drawn(options: Any) -> str:
     return _unless("supervision", "labels")(options) or _unless("batches", "drawn")(options)
 
 
-ARCHITECTURE = ("backbone", "pooling", "head", "hidden", "dim", "slices", "slice_weights", "feature_power", "size", "batchnorm")
+ARCHITECTURE = ("backbone", "pooling", "head", "hidden", "branches", "dim", "slices", "slice_weights", "feature_power", "size", "batchnorm")
 """Options that say what a model is made of; with `init` they follow from the model that is there."""
 
-PROJECTABLE = ("linear", "composed")
+PROJECTABLE = ("linear", "composed", "relational")
 """Heads that can begin as a projection."""
 
 METHOD, LENGTH, RUN, DATA = "what is learned from", "length and speed", "the run", "data and labels"
@@ -277,16 +281,21 @@ class TrainOptions:
     pooling: Literal["avg", "avg+max", "gem", "token"] = option(
         "avg", "How local features become one row; gem, the mean of cubes, finds more than avg.", MODEL, idle=_if_given
     )
-    head: Literal["linear", "two-layer", "composed", "none"] = option(
-        "linear", "The layers on the pooled features; composed mixes as many linear maps as there are slices, anew for each item.", MODEL,
-        idle=_if_begun,
+    head: Literal["linear", "two-layer", "composed", "relational", "none"] = option(
+        "linear", "Layers on the pooled features; composed mixes as many linear maps as there are slices, relational is of system=drml.",
+        MODEL, idle=_if_begun,
     )  # fmt: skip
     hidden: int | None = option(
         None, "Width of a two-layer head between its layers; default that of the features.", MODEL, at_least=1, idle=_if_begun
     )
+    branches: int | None = option(
+        None, "Equal parts of the features, each with its part of an embedding, in a relational head; default 4.",
+        MODEL, at_least=1, idle=_if_no_branches,
+    )  # fmt: skip
     head_init: Literal["random", "projection"] = option(
-        "random", "Whether a linear head begins at random or as the projection that keeps most of the features.", MODEL, idle=_if_begun
-    )
+        "random", "Whether a linear or relational head begins at random or as the projection that keeps most of the features.",
+        MODEL, idle=_if_begun,
+    )  # fmt: skip
     dim: int | None = option(
         None, "Length of the embeddings; default 128, or that of the features without a head.", MODEL, at_least=1, idle=_if_begun
     )

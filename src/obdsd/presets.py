@@ -32,6 +32,8 @@ LOSSES: dict[str, dict[str, Any]] = {  # and systems around one
     "mean-field": {"loss": "mean-field"},
     "epshn": {"loss": "epshn"},
     "proxy-gml": {"loss": "proxy-gml"},
+    "div-conq": {"loss": "margin(sampling=nearest, trained=false)", "system": "divide-and-conquer", "slices": 8},
+    "drml": {"loss": "proxy-anchor(alpha=64.0, margin=0.2)", "system": "drml", "head": "relational"},
     "mic": {"loss": "margin", "system": "mic"},
     "dcml-mdw": {"loss": "margin", "system": "dcml", "head": "composed", "slices": 4},
     "diva": {"loss": "margin", "system": "diva", "slices": 4, "slice_weights": (0.5, 1.0, 1.0, 1.0)},
@@ -81,9 +83,6 @@ METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
 RECOMMENDED = "recommended"
 """The default: what our own measurements advise for the data at hand (docs/results.md), and not the paper's settings."""
 
-RECIPE = "supcon+soft-labels"
-"""What it is for a head on features, unless a part of it is chosen otherwise; else it is the plain `ms`."""
-OF_RECIPE = {"weight": 0.75, "temperature": 0.2, "epochs": 20, "lr": 2e-4}
 LONGER = {"dim": 512}
 """A head on features gives rows of this length, or as long as the features are."""
 
@@ -95,17 +94,15 @@ REASONS: dict[tuple[str, Any], str] = {
     ("frozen", True): "the head alone learns, on features that are computed once: minutes on a CPU; --no-frozen trains the whole network",
     ("backbone", AT_HAND["backbone"]): "its weights came with the installation; --backbone resnet50.tv_in1k downloads others",
     ("head_init", "projection"): "the head begins as what the features know; a random one ended three points lower (docs/results.md)",
-    ("pooling", "gem"): "on CUB's held-out classes untrained features gain more by it than a head gains by training (docs/results.md)",
+    ("pooling", "gem"): "it finds more than averages do, before a training and after it (docs/results.md)",
     ("dim", 512): "longer rows find more; --dim 128 takes a quarter of the space",
     ("loss", "multi-similarity"): "no teacher; --preset ms+obd-sd is the paper's method, obdsd presets lists all",
-    ("system", "soft-labels"): "the features share the target with the labels; --preset ms is the plain loss, obdsd presets lists all",
-    ("epochs", 20): "what did well on held-out classes of two data sets; choose your own with --val-fraction 0.3 --score validation",
     ("epochs", 40): "what did well on held-out classes of two data sets; choose your own with --val-fraction 0.3 --score validation",
 }
 """Why the recommended settings are what they are, and how to choose otherwise."""
 
 SENTENCES = {
-    RECOMMENDED: "What our measurements advise for your data: a head on frozen features, whose soft labels hold it near to them.",
+    RECOMMENDED: "What our measurements advise for your data: a head on frozen features, Multi-Similarity, no teacher.",
     "ms": "Multi-Similarity, the loss of most of the paper's tables.",
     "margin": "Margin loss with distance-weighted sampling.",
     "r-margin": "Regularised Margin: one triplet in five pushes a true positive away.",
@@ -120,6 +117,8 @@ SENTENCES = {
     "mean-field": "A contrastive loss between items and one trained vector a class.",
     "epshn": "Each item's easiest positive against its hardest negative; wants several items a class.",
     "proxy-gml": "ProxyGML: several proxies a class, of which an item meets its own and the hardest others.",
+    "div-conq": "Divide and conquer: each slice of the embedding learns from one cluster of the training set.",
+    "drml": "DRML: parts of the features learn from the items that they describe best, and of their relations; with Proxy-Anchor.",
     "mic": "MIC: a second head learns what classes share, the embedding is kept free of it; published with --per-class 4.",
     "dcml-mdw": "DCML in a plain form of ours: the loss on four composites, mixtures of four maps; published with 512 numbers.",
     "diva": "DiVA: four parts of the embedding, each with a task of its own; published with 512 numbers.",
@@ -236,12 +235,10 @@ def resolve_with_idle(given: Mapping[str, Any]) -> tuple[TrainOptions, dict[str,
     if not _is_preset(name) and given.keys() >= {*PARTS} - {"matching"}:  # a run's own name, made of its parts (earlier runs match by kl)
         of_method, name = {part: given[part] for part in PARTS if part in given}, ""
     else:
-        meant = _meant(name, kind, given)
-        taught = _taught(meant, given)
-        name = name if taught == meant else taught
-        of_method = _method_settings(taught, kind, constants)
-        if advised and kind == "embeddings":
-            of_method |= {**(LONGER if given.get("head") != "none" else {}), **(OF_RECIPE if taught == RECIPE else {})}
+        name = _taught(name, given)
+        of_method = _method_settings(name, kind, constants)
+        if advised and kind == "embeddings" and given.get("head") != "none":
+            of_method |= LONGER
     settings = {**of_data, **of_method, "data": given["data"], "preset": name}
     if "teacher" in given and part("teacher", given["teacher"]).name == settings.get("teacher"):
         settings["teacher"] = given["teacher"]  # with settings of its own, as the file that it reads
@@ -298,30 +295,26 @@ def _of_data(kind: str) -> dict[str, Any]:
 
 
 def _is_preset(name: str) -> bool:
-    loss, _, method = name.partition("+")
+    loss, _, method = _spelt(name)
     known = loss in LOSSES or ONLY_WITH.get(method) == loss  # the latter for none+self-transfer
-    return name == RECOMMENDED or (known and method in METHODS)
-
-
-def _meant(name: str, kind: str, given: Mapping[str, Any]) -> str:
-    """The loss and the method that a preset stands for: its own name, unless it is what we recommend for the data."""
-    if name != RECOMMENDED:
-        return name
-    parts = {**as_dict(TrainOptions("")), **LOSSES["supcon"], **METHODS["soft-labels"]}
-    same = all(part(each, given[each]) == part(each, parts[each]) for each in PARTS if each in given)
-    return RECIPE if same and kind == "embeddings" and str(given.get("supervision", "labels")) == "labels" else "ms"
+    return known and method in METHODS
 
 
 def _taught(name: str, given: Mapping[str, Any]) -> str:
     """The preset that is meant: a plain loss beside a teacher is OBD-SD, with that teacher."""
     teacher = part("teacher", given.get("teacher", "none")).name
-    loss, _, method = name.partition("+")
+    loss, _, method = _spelt(name)
     return f"{loss}+obd-sd" if not method and loss in LOSSES and getattr(TEACHERS.find(teacher), "teaches", True) else name
+
+
+def _spelt(name: str) -> tuple[str, str, str]:
+    """A preset as a loss and a method."""
+    return ("ms" if name == RECOMMENDED else name).partition("+")
 
 
 def _method_settings(name: str, kind: str, constants: Mapping[str, Any]) -> dict[str, Any]:
     """What a preset's loss and method set for data of this kind."""
-    loss, _, method = name.partition("+")
+    loss, _, method = _spelt(name)
     constants = {**constants, "rest": f"{1 - constants['omega']:.2g}"}
     if not _is_preset(name):
         known = [*NAMES, *(f"{loss}+{method}" for loss in LOSSES for method in METHODS if method)]

@@ -2,6 +2,8 @@
 
 MS, PAIRS, OBD = "multi-similarity", "pairwise", "batch-diffusion(omega=0.3)"
 EPOCH, BORN, FOUR, ONE = "previous-epoch", "born-again", "s2sd(feature_from=2)", "s2sd(widths=[2048], feature_from=2)"
+STEEP = "proxy-anchor(alpha=64.0, margin=0.2)"
+NEAREST, DIVIDED = "margin(sampling=nearest, trained=false)", "divide-and-conquer(every=1, clustered=features, whole_from=0.4)"
 PAST = "memvir(sets=2, gap=0, warm=0)"
 FEATURES = "s2sd(feature_weight=50.0, feature_from=2)"
 
@@ -41,6 +43,7 @@ EXPECTED = {
     "strong-baselines": on_loss("margin", "margin", "obd-sd") | on_loss("r-margin", "r-margin", "obd-sd") | on_loss("ms", MS, "obd-sd"),
     "sota": {name + d: (MS, *HOW["obd-sd"]) for name in ("r50-128", "ibn-512", "r50-512") for d in ("", "+d")}
     | {"epshn": ("epshn", *HOW[""]), "proxygml": ("proxy-gml", *HOW[""]), "rankmi": ("rankmi", *HOW[""])}
+    | {"div-and-conq": (NEAREST, DIVIDED, None), "pa+drml": (STEEP, "drml", None)}
     | {"mic": ("margin", "mic(every=1)", None), "dcml-mdw": ("margin", "dcml", None), "diva": ("margin", "diva", None)}
     | {"pads": ("margin(beta=0.6)", "pads(every=1)", None)}
     | {"rcl": ("none", "self-transfer(proxy-anchor)", OBD), "ms+plg": (MS, "classes", OBD)}  # their matchings ask for no targets
@@ -66,7 +69,7 @@ EXPECTED = {
     | on_loss("soft-triple", "soft-triple", "psd", "obd-sd", "proxy-diffusion"),
     "self-supervised": on_loss("nt-xent", "nt-xent", "psd", "obd-sd"),
 }
-UNTAUGHT = ("none", "pads(every=1)", "mic(every=1)", "dcml", "diva", "das(scaled=8)", PAST)  # who teaches nobody
+UNTAUGHT = ("none", "pads(every=1)", "mic(every=1)", "dcml", "diva", "das(scaled=8)", PAST, DIVIDED, "drml")  # who teaches nobody
 CONSTANT = ("psd-constant", "bar", "s2sd", "rcl", "ms+plg")  # rows whose weight does not grow with the epochs
 
 FOUR_HEADS = "heads of 512, 1024, 1536, 2048"
@@ -81,6 +84,10 @@ BUILT = {
     "nt-xent": "NTXentLoss",
     "epshn": "EasyPositive",
     "proxy-gml": "ProxyGML",
+    NEAREST: "MarginLoss with nearest",
+    DIVIDED: "DivideAndConquer",
+    STEEP: "ProxyAnchorLoss",
+    "drml": "DRML",
     "rankmi": "RankMI with distance",
     "margin(beta=0.6)": "MarginLoss with BinnedSampler",
     "pads(every=1)": "PADS",

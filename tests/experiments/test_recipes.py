@@ -27,7 +27,7 @@ def parts_of(options):
 def built(system):
     """What a system was built of: loss and miner, teacher or heads, targets."""
     heads = system.objective if type(system).__name__ == "S2SDSystem" else None
-    objective = system.objective if heads is None else heads.base
+    objective = getattr(system.objective, "whole", system.objective) if heads is None else heads.base
     objective = getattr(objective, "losses", [objective])[0]  # of several slices
     if isinstance(objective, NoLoss):
         return "NoLoss", type(system.teacher).__name__, repr(system.distill.targets)
@@ -109,6 +109,8 @@ def test_each_row_is_its_system_and_differs_from_its_neighbours(tiny, table):
 IBN, R50 = {"backbone": "bn-inception", "dim": 512}, {"backbone": "resnet50.tv_in1k", "dim": 512}
 EPSHN = {"batch_size": 128, "lr": 0.03, "optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0, "epochs": 100, "lr_steps": [50, 75]}
 GML = {"batch_size": 32, "lr": 1e-4, "weight_decay": 1e-4, "epochs": 50, "lr_steps": [20, 40], "lr_gamma": 0.1, "head_only_epochs": 1}
+DRML = {"batch_size": 180, "head": "relational", "optimizer": "adamw", "lr": 5e-5, "head_lr": 1e-3, "weight_decay": 1e-4, "clip": 10.0}
+DIVIDED = {"batch_size": 80, "per_class": 4, "weight_decay": 1e-4, "epochs": 200, "dim": 128, "backbone": "resnet50.tv_in1k"}
 ROTH = {"lr": 1e-5, "weight_decay": 4e-4, "batch_size": 112, "batchnorm": None, "schedule": "steps"}
 MIC = {**R50, **ROTH, "dim": 128, "per_class": 4, "loss": "margin", "lr_gamma": 0.3}
 DCML = {**R50, **ROTH, "loss": "margin", "slices": 4, "slice_weights": [], "lr_gamma": 0.2}
@@ -136,6 +138,8 @@ PAPER = [  # from its Sec. 5.1 and the text of its Table 2
     ("sota", "epshn", "sop", {**R50, **EPSHN, "per_class": 4, "batches": "drawn"}),
     ("sota", "proxygml", "cub200", {**IBN, **GML, "loss": "proxy-gml", "objective_lr": None}),
     ("sota", "proxygml", "sop", {**IBN, **GML, "loss": "proxy-gml(proxies=1, regulariser=0.0)", "objective_lr": 0.3}),
+    ("sota", "pa+drml", "cars196", {**IBN, **DRML, "head_only_epochs": 1, "loss": "proxy-anchor(alpha=64.0, margin=0.2)"}),
+    ("sota", "div-and-conq", "sop", {**DIVIDED, "slices": 8, "system": "divide-and-conquer(clustered=features, whole_from=0.4)"}),
     ("sota", "mic", "cub200", {**MIC, "system": "mic", "epochs": 100, "lr_steps": [50]}),
     ("sota", "mic", "cars196", {**MIC, "system": "mic(clusters=150, decorrelation=500.0)", "epochs": 110, "lr_steps": [60]}),
     ("sota", "mic", "sop", {**MIC, "system": "mic(clusters=50, share=0.5, decorrelation=250.0)", "epochs": 45, "lr_steps": [20, 35]}),

@@ -25,6 +25,7 @@ MADE = {
     "tiny, no head": {"backbone": "tiny-conv", "head": "none"},
     "features": {"backbone": "features", "features": 6, "dim": 3},
     "slices": {"backbone": "features", "features": 6, "dim": 4, "slices": 2, "slice_weights": [0.5, 1]},
+    "relations": {"backbone": "features", "features": 6, "dim": 4, "head": "relational", "branches": 2},
     "composed": {"backbone": "features", "features": 6, "dim": 4, "slices": 2, "head": "composed"},
     "power": {"backbone": "features", "features": 6, "dim": 3, "feature_power": 0.5},
     "features, no head": {"backbone": "features", "features": 6, "head": "none"},
@@ -93,12 +94,13 @@ def saved(tmp_path_factory):
 
 GONE = object()
 BAD = {
-    "format": (7, r"model.json: is a model of another version of obdsd \(format 7, not 6\); update obdsd"),
+    "format": (8, r"model.json: is a model of another version of obdsd \(format 8, not 7\); update obdsd"),
     "made_by": ({"size": 0.5}, r"made_by=\{'size': 0.5\} must hold texts and whole numbers; save the model again"),
     "batchnorm": (["frozen"], r"batchnorm=\['frozen'\] is no choice"),
     "dim": ("4", "dim='4' must be a whole number"),
     "size": (True, "size=True must be a whole number"),
     "slices": (3, "slices=3 must divide dim=4; use slices=1 or a head whose length can be divided"),
+    "branches": (2, "branches=2 does not go with head=linear; give both branches and head=relational, or neither"),
     "slice_weights": (["1"], r"slice_weights=\['1'\] must be positive numbers; give one a slice, as 0.5,1,1,1"),
     "feature_power": ("0.5", "feature_power='0.5' must be a number above 0, 10 at most; try 0.5"),
     "preprocessing": (None, "preprocessing=None must be given for images only"),
@@ -141,7 +143,9 @@ def load_with(folder, tmp_path, text: str | bytes) -> Embedder:
 def test_what_a_model_was_trained_on_stays_with_it_older_folders_say_nothing(saved, tmp_path):
     folder, record = saved
     assert Embedder.load(folder).trained_on == Embedder.load(folder).headless().trained_on == TRAINED_ON
-    fifth = changed(changed(record, "feature_power", GONE), "format", 5)
+    sixth = changed(changed(record, "branches", GONE), "format", 6)
+    assert load_with(folder, tmp_path / "6", json.dumps(sixth)).digest() == Embedder.load(folder).digest()
+    fifth = changed(changed(sixth, "feature_power", GONE), "format", 5)
     fourth = changed(changed(changed(fifth, "slices", GONE), "slice_weights", GONE), "format", 4)
     assert load_with(folder, tmp_path / "5", json.dumps(fifth)).digest() == Embedder.load(folder).digest()
     assert load_with(folder, tmp_path / "4", json.dumps(fourth)).digest() == Embedder.load(folder).digest()

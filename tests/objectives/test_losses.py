@@ -158,6 +158,8 @@ BAD = [
     (lambda: objectives.proxy_anchor(5, 6)(Z, LABELS), "labels=0..5 must lie in 0..4"),
     (lambda: objectives.proxy_anchor(12, 9)(Z, LABELS), "embeddings.shape=(12, 6) must be (batch, 9); make the objective for"),
     (lambda: objectives.margin(0), "num_classes=0 must be 1 or more"),
+    (lambda: objectives.proxy_anchor(3, 4, alpha=0), "alpha=0 must be positive and finite; try 32"),
+    (lambda: objectives.proxy_anchor(3, 4, margin=-1), "margin=-1 must lie in [0, 2], as distances of cosines do; try 0.1"),
     (lambda: objectives.proxy_anchor(3, 0), "num_classes, dim=(3, 0) must be 1 or more"),
     (lambda: objectives.margin(6, sampling="semi-hard"), "sampling='semi-hard' is unknown; use one of random, semihard, softhard"),
     (lambda: TripletSampler("distance")(Z, LABELS, Z[:3], LABELS[:3]), "ref_emb=(3, 6) is another set; 'distance' sampling draws inside"),

@@ -58,7 +58,7 @@ def test_a_run_that_stopped_goes_on_to_the_same_bits_and_keeps_its_composites(fi
 
 
 def test_its_maps_begin_as_the_projection(options):
-    """Turned, as slices do: the same products as the plain head's."""
+    """Turned, as slices do: the same products as the plain head's. Each composite is nearly one map alone."""
     standing = {"head_init": "projection", "lr": 1e-12, "weight_decay": 0.0, "epochs": 1}
     one, other = (
         train(options(name, **standing, **how, out=f"{options().out}-{name}"), show=False).model().head
@@ -66,6 +66,8 @@ def test_its_maps_begin_as_the_projection(options):
     )
     P, Q = one.weight.detach(), other.ensemble.weight.detach()
     torch.testing.assert_close(Q.T @ Q, P.T @ P, atol=1e-4, rtol=0)
+    shares = other.shares(torch.eye(12)).detach()
+    torch.testing.assert_close(shares, torch.eye(3).expand(12, 3, 3), atol=0.04, rtol=0)
     assert preset("dcml-mdw", "x.npz").head_init == "projection"
     assert preset("dcml-mdw", "x.npz", head="composed").head_init == "projection"
 

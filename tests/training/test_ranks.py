@@ -61,6 +61,8 @@ STEPS = [
     ("mean-field+psd", {}),
     ("epshn+psd", {"per_class": 4, "batches": "rounds"}),
     ("proxy-gml+psd", {"loss": "proxy-gml(kept=0.2)"}),
+    ("proxy-anchor+psd", {"system": "drml", "head": "relational", "branches": 2, "micro_batch": 3}),
+    ("ms+psd", {"system": "divide-and-conquer", "slices": 2, "head": "linear", "micro_batch": 3}),
     ("mic+psd", {"system": "mic(clusters=5)", "micro_batch": 3}),
     ("mic", {"system": "mic(clusters=5)", "at": 2}),  # a batch of clusters
     ("dcml-mdw+psd", {"head": "composed", "slices": 3, "micro_batch": 3}),

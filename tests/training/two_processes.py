@@ -18,7 +18,7 @@ from obdsd.presets import preset
 from obdsd.training import Trainer, train
 from tests.training.reading import trainer_of, with_own_parts
 
-LEARNED = ("teacher.", "targets.", "objective.loss.adam.", "objective.miner.p", "policy.", "assigned", "network.", "keys")
+LEARNED = ("teacher.", "targets.", "objective.loss.adam.", "objective.miner.p", "policy.", "assigned", "network.", "keys", "cluster_of")
 """What a system has learned beside its parameters."""
 
 

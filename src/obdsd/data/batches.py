@@ -170,14 +170,7 @@ class ClassBatches(Batches):
         """K images of class c: from its shuffled deck, or drawn with replacement."""
         if self.replacement:
             return random.choice(self.members[c], self.per_class).tolist()
-        dealt: list[int] = []
-        while len(dealt) < self.per_class:
-            if not decks[c]:
-                fresh = random.permutation(self.members[c]).tolist()
-                # What is dealt already comes last in the new deck, so that a batch repeats an image only if it must.
-                decks[c] = [i for i in fresh if i in dealt] + [i for i in fresh if i not in dealt]
-            dealt.append(decks[c].pop())
-        return dealt
+        return deal(random, self.members[c], decks[c], self.per_class)
 
 
 class RoundBatches(Batches):
@@ -224,6 +217,18 @@ class RoundBatches(Batches):
     def _brought_to(self, length: int, random: np.random.Generator, members: NDArray[np.int64]) -> NDArray[np.int64]:
         again = random.choice(members, max(length - len(members), 0))
         return random.permutation(np.concatenate((random.permutation(members)[:length], again)))
+
+
+def deal(random: np.random.Generator, members: NDArray[np.int64], deck: list[int], count: int) -> list[int]:
+    """So many of a class's items from its shuffled deck, which is filled again where it is used up."""
+    dealt: list[int] = []
+    while len(dealt) < count:
+        if not deck:
+            fresh = random.permutation(members).tolist()
+            # What is dealt already comes last in the new deck, so that a batch repeats an item only if it must.
+            deck += [i for i in fresh if i in dealt] + [i for i in fresh if i not in dealt]
+        dealt.append(deck.pop())
+    return dealt
 
 
 def members_of(labels: Sequence[int] | NDArray[np.int64]) -> list[NDArray[np.int64]]:

@@ -91,6 +91,19 @@ def _proxy_gml(benchmark: str) -> dict[str, Any]:
     return how | {"epochs": 50, "schedule": "steps", "lr_steps": (20, 40), "lr_gamma": 0.1}
 
 
+def _divide_and_conquer(benchmark: str) -> dict[str, Any]:
+    """The settings of its README, which are for SOP."""
+    how: dict[str, Any] = {"backbone": RESNET50, "dim": 128, "batch_size": 80, "per_class": 4, "lr": 1e-5, "weight_decay": 1e-4}
+    return how | {"epochs": 200, "system": "divide-and-conquer(clustered=features, whole_from=0.4)"}
+
+
+def _drml(benchmark: str) -> dict[str, Any]:
+    """The settings of its published configuration; how many epochs is not in what we know of it."""
+    how: dict[str, Any] = {"backbone": "bn-inception", "dim": 512, "batch_size": 180, "head_only_epochs": 1, "optimizer": "adamw"}
+    how |= {"lr": 5e-5, "head_lr": 1e-3, "weight_decay": 1e-4, "clip": 10.0}
+    return how | {"epochs": 50, "schedule": "steps", "lr_steps": (10, 20, 30, 40), "lr_gamma": 0.5}
+
+
 def _mic(benchmark: str) -> dict[str, Any]:
     """Its published settings; an epoch has the batches of clusters beside as many batches of classes as the images fill."""
     systems = {
@@ -181,6 +194,8 @@ _PLG: dict[str, dict[str, Any]] = {  # published for these two alone
 OTHERS: dict[str, tuple[str, Callable[[str], dict[str, Any]]]] = {
     "epshn": ("epshn", _epshn),
     "proxygml": ("proxy-gml", _proxy_gml),
+    "div-and-conq": ("div-conq", _divide_and_conquer),
+    "pa+drml": ("drml", _drml),
     "mic": ("mic", _mic),
     "dcml-mdw": ("dcml-mdw", _dcml),
     "diva": ("diva", _diva),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -24,6 +25,11 @@ class Composed(nn.Module):
     def forward(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b d"]:
         raw = self.ensemble(features)
         return (self._shares(raw) @ raw.unflatten(1, (self.parts, -1))).flatten(1)
+
+    @torch.no_grad()
+    def take_one_each(self) -> None:
+        """Let each composite begin as nearly one map alone. At random all begin as nearly the mean of the maps, and much is lost."""
+        self.compositors.bias.copy_(5 * torch.eye(self.parts).flatten())
 
     def shares(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b c e"]:
         """p: what each composite takes of each map."""

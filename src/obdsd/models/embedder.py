@@ -22,6 +22,7 @@ from obdsd.models import backbones, folder
 from obdsd.models.composed import Composed
 from obdsd.models.folder import Architecture, BatchNorm, Description, Head
 from obdsd.models.places import FEATURES, TINY_CONV, find, located
+from obdsd.models.relational import RelationalHead
 from obdsd.models.weights import check_shapes, fit, fit_file, fit_offline, state_digest
 from obdsd.preprocessing import Preprocessing
 from obdsd.provenance import TrainedOn
@@ -35,9 +36,10 @@ class Embedder(nn.Module):
         dim: Length of the rows; default 128, with head `none` that of the features.
         pooling: `avg` over places, `avg+max` (the paper's "+D"), `gem`, the cube root of the mean of cubes,
             or `token`, a transformer's class token.
-        head: `linear`, `two-layer` (ReLU between), `composed` (as many linear maps as `slices`, mixed for each item), or `none`: the pooled
-            features themselves.
+        head: `linear`, `two-layer` (ReLU between), `composed` (as many linear maps as `slices`, mixed for each item), `relational` (DRML's:
+            parts of the features, and relations between them), or `none`: the pooled features themselves.
         hidden: Width of a two-layer head between its layers; default that of the features.
+        branches: Equal parts of the features, each with its part of a row, in a relational head; default 4.
         slices: Equal parts of a row, each brought to unit length by itself before the row is.
         slice_weights: What each slice is multiplied by in the row; default 1 for all.
         batchnorm: `frozen` keeps the statistics, whatever `train()` says, while scales and shifts train; or `train`.
@@ -71,6 +73,7 @@ class Embedder(nn.Module):
         pooling: Pooling = "avg",
         head: Head = "linear",
         hidden: int | None = None,
+        branches: int | None = None,
         slices: int = 1,
         slice_weights: Sequence[float] = (),
         batchnorm: BatchNorm | None = None,
@@ -91,6 +94,7 @@ class Embedder(nn.Module):
             pooling=pooling,
             head=head,
             hidden=hidden,
+            branches=branches or 4 if head == "relational" else branches,
             slices=slices,
             slice_weights=tuple(slice_weights),
             dim=128 if dim is None and head != "none" else dim,
@@ -168,10 +172,15 @@ class Embedder(nn.Module):
     def forward(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b d"]:
         return self.embed(self.pool(self.feature_map(x)))
 
-    def begin_projected(self, projection: Float[Tensor, "d f"]) -> None:
-        """Let the linear layer of the head begin as this projection."""
-        layer = self.head.ensemble if isinstance(self.head, Composed) else self.head
-        layer.load_state_dict({"weight": projection, "bias": torch.zeros(len(projection))})
+    def begin_projected(self, projection: Float[Tensor, "*g d f"]) -> None:
+        """Let the linear layer of the head begin as this projection; the nodes of a relational head as theirs."""
+        layer = self.head
+        if isinstance(layer, Composed):
+            layer.take_one_each()
+            layer = layer.ensemble
+        elif isinstance(layer, RelationalHead):
+            layer = layer.node
+        layer.load_state_dict({"weight": projection, "bias": torch.zeros(projection.shape[:-1])})
 
     @property
     def prefix_tokens(self) -> int:
@@ -190,7 +199,8 @@ class Embedder(nn.Module):
         own = self.architecture
         sliced = f" {own.slices} {own.slice_weights}" if own.slices > 1 else ""
         powered = f" power {own.feature_power}" if own.feature_power != 1 else ""
-        about = f"{own}{sliced}{powered} {self.preprocessing} {state_digest(self.state_dict())}"
+        branched = f" {own.branches}" if own.branches else ""
+        about = f"{own}{sliced}{powered}{branched} {self.preprocessing} {state_digest(self.state_dict())}"
         return hashlib.blake2b(about.encode(), digest_size=16).hexdigest()
 
     def headless(self) -> Embedder:
@@ -262,7 +272,8 @@ class Embedder(nn.Module):
         require(x.is_floating_point(), "x.dtype", x.dtype, "must be floating point", "apply the embedder's preprocessing first")
 
 
-_NO_HEAD: dict[str, Any] = {"head": "none", "hidden": None, "dim": None, "slices": 1, "slice_weights": (), "feature_power": 1.0}
+_NO_HEAD: dict[str, Any] = {"head": "none", "hidden": None, "branches": None, "dim": None, "slices": 1, "slice_weights": ()}
+_NO_HEAD |= {"feature_power": 1.0}
 SMALLEST = 1e-12  # of a feature whose power is taken
 
 
@@ -283,6 +294,8 @@ def _make_head(own: Architecture, features: int, dim: int) -> nn.Module:
         return nn.Linear(features, dim)
     if own.head == "composed":
         return Composed(features, dim, own.slices)
+    if own.branches:
+        return RelationalHead(features, dim, own.branches)
     hidden = own.hidden or features
     return nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, dim))
 

@@ -22,15 +22,16 @@ from obdsd.models.weights import read_tensors
 from obdsd.preprocessing import LARGEST_IMAGE, Preprocessing, check_choice, check_length
 from obdsd.provenance import TrainedOn, read_made_by
 
-FORMAT = 6
-EARLIER: dict[int, dict[str, Any]] = {5: {"feature_power": 1.0}}
+FORMAT = 7
+EARLIER: dict[int, dict[str, Any]] = {6: {"branches": None}}
+EARLIER[5] = {**EARLIER[6], "feature_power": 1.0}
 EARLIER[4] = {**EARLIER[5], "slices": 1, "slice_weights": []}
 EARLIER[3] = {**EARLIER[4], "made_by": None}
 EARLIER[2] = {**EARLIER[3], "unit_features": False}
 EARLIER[1] = {**EARLIER[2], "trained_on": None}
 """Formats that are still read, with what they did not say."""
 LONGEST_ROW = 65536  # a typing error must not allocate a terabyte
-Head = Literal["linear", "two-layer", "composed", "none"]
+Head = Literal["linear", "two-layer", "composed", "relational", "none"]
 BatchNorm = Literal["frozen", "train"]
 
 
@@ -47,9 +48,10 @@ class Architecture:
     dim: int | None
     batchnorm: BatchNorm
     unit_features: bool
-    slices: int = field(repr=False)  # a model without slices keeps the digest that it had before there were any
+    slices: int = field(repr=False)  # a model without slices or branches keeps the digest that it had before there were any
     slice_weights: Sequence[float] = field(repr=False)  # () is 1 for all
     feature_power: float = field(repr=False)  # likewise
+    branches: int | None = field(repr=False)
 
     def __post_init__(self) -> None:
         require(isinstance(self.backbone, str), "backbone", reprlib.repr(self.backbone), "must be a string", "give its name")
@@ -66,6 +68,7 @@ class Architecture:
         fits = self.hidden is None or self.head == "two-layer"
         require(fits, "hidden", self.hidden, f"does not go with head={self.head}", "use head=two-layer or leave it out")
         self._check_slices()
+        self._check_branches()
         power = type(self.feature_power) in (int, float) and 0 < self.feature_power <= 10
         require(power, "feature_power", reprlib.repr(self.feature_power), "must be a number above 0, 10 at most", "try 0.5")
         object.__setattr__(self, "feature_power", float(self.feature_power))
@@ -86,6 +89,14 @@ class Architecture:
         require(mixes, "slices", self.slices, "leaves head=composed nothing to mix", "use slices=4")
         fits = not weights or 1 < self.slices == len(weights)
         require(fits, "slice_weights", reprlib.repr(weights), f"must be one a slice, of slices={self.slices}", "or leave it out: all are 1")
+
+    def _check_branches(self) -> None:
+        own, dim = self.branches, self.dim or 1
+        fits = (own is not None) == (self.head == "relational")
+        require(fits, "branches", own, f"does not go with head={self.head}", "give both branches and head=relational, or neither")
+        if own is not None:
+            check_length("branches", own, LONGEST_ROW)
+            require(dim % own == 0, "branches", own, f"must divide dim={dim}", "use another number of branches")
 
 
 @dataclass(frozen=True, kw_only=True)

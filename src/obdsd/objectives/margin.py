@@ -18,7 +18,7 @@ OWN = {"lr": 5e-4, "weight_decay": 0.0}
 """Settings of the optimiser for β."""
 
 
-def margin(num_classes: int, beta: float = 1.2, sampling: Sampling = "distance", seed: int = 0) -> Objective:
+def margin(num_classes: int, beta: float = 1.2, sampling: Sampling = "distance", seed: int = 0, trained: bool = True) -> Objective:
     """Margin loss, margin 0.2, with a trained boundary β for each class, averaged over the triplets with any active term.
 
     Args:
@@ -26,11 +26,12 @@ def margin(num_classes: int, beta: float = 1.2, sampling: Sampling = "distance",
         beta: Where every boundary β begins.
         sampling: How triplets are drawn.
         seed: Seed of the sampling.
+        trained: Whether the boundaries β learn.
     """
     require(num_classes >= 1, "num_classes", num_classes, "must be 1 or more", "pass the number of training classes")
     distances, losses, reducers = map(library, ("distances", "losses", "reducers"))
     euclidean, active = distances.LpDistance(normalize_embeddings=False), reducers.AvgNonZeroReducer()
-    loss = losses.MarginLoss(margin=MARGIN, beta=beta, learn_beta=True, num_classes=num_classes, distance=euclidean, reducer=active)
+    loss = losses.MarginLoss(margin=MARGIN, beta=beta, learn_beta=trained, num_classes=num_classes, distance=euclidean, reducer=active)
     return Objective(loss, TripletSampler(sampling, seed), unit_rows=True, num_classes=num_classes, optimiser=OWN)
 
 

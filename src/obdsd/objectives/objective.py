@@ -97,7 +97,8 @@ class Objective(nn.Module):
     def _checked(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The labels as int64."""
         labels = whole("labels", labels)
-        check_rows("embeddings", rows, 2 if self.unit_rows else 0)
+        fewest = 1 if self.proxies is not None else 2  # one row has its class's proxy
+        check_rows("embeddings", rows, fewest if self.unit_rows else 0)
         if self.unit_rows:
             check_unit_length("embeddings", torch.linalg.vector_norm(in_full(rows.detach()), dim=1), rows.dtype)
         if self.dim is not None and rows.shape[1] != self.dim:

@@ -1,4 +1,4 @@
-"""One triplet per anchor: the five samplers of the paper's Margin losses, vectorised.
+"""One triplet per anchor: the five samplers of the paper's Margin losses, vectorised; and one that takes every positive.
 
 Each is a function of (distances, labels, generator) → (anchors, positives, negatives). An anchor without a positive or a
 negative in the batch gives no triplet. Every choice is an exponential race, argmax(log w - log e) with e ~ Exp(1): an
@@ -19,7 +19,7 @@ from obdsd.method.checks import require, whole
 from obdsd.method.precision import in_full
 from obdsd.seeds import seed_of
 
-Sampling = Literal["random", "semihard", "softhard", "distance", "regularised"]
+Sampling = Literal["random", "semihard", "softhard", "distance", "regularised", "nearest"]
 Distances = Float[Tensor, "b b"]
 Labels = Int[Tensor, " b"]
 Triplets = tuple[Int[Tensor, " t"], Int[Tensor, " t"], Int[Tensor, " t"]]
@@ -65,6 +65,20 @@ def regularised_triplets(distances: Distances, labels: Labels, generator: torch.
     anchors, positives, negatives = distance_triplets(distances, labels, generator, dim=dim)
     switched = torch.rand(len(anchors), generator=generator, device=anchors.device) < switch
     return anchors, torch.where(switched, anchors, positives), torch.where(switched, positives, negatives)
+
+
+def nearest_triplets(distances: Distances, labels: Labels, generator: torch.Generator, nearest: float = 0.5) -> Triplets:
+    """Every positive, with as many of the nearest negatives at a distance of `nearest` or more; both in their order in the batch.
+
+    Where there are fewer such negatives than positives, the last positives are left out.
+    """
+    positive, negative = _pairs(labels)
+    far = distances.masked_fill(~negative | (distances < nearest), float("inf"))
+    rank = far.argsort(dim=1, stable=True).argsort(dim=1)
+    chosen = (rank < positive.sum(dim=1, keepdim=True)) & far.isfinite()
+    kept = positive & (positive.cumsum(dim=1) <= chosen.sum(dim=1, keepdim=True))
+    anchors, positives = kept.nonzero(as_tuple=True)
+    return anchors, positives, chosen.nonzero(as_tuple=True)[1]
 
 
 def permuted_triplets(distances: Distances, labels: Labels, generator: torch.Generator, *, dim: int) -> Triplets:
@@ -142,6 +156,7 @@ _SAMPLERS: dict[str, Callable[..., Any]] = {
     "softhard": softhard_triplets,
     "distance": distance_triplets,
     "regularised": regularised_triplets,
+    "nearest": nearest_triplets,
 }
 
 

@@ -112,7 +112,7 @@ class System(nn.Module):
         if not self.asks(progress):
             return base, torch.zeros_like(base)
         with stage("targets"):
-            return base, self.distill(rows, taught, progress)
+            return base, self.distill(rows[:, : self.model.dim], taught, progress)
 
     def after_step(self, indices: Int[Tensor, " b"], rows: Float[Tensor, "b d"]) -> None:
         """Called after an optimiser step with the items of the batch and the embeddings that they had before it."""

@@ -139,7 +139,7 @@ def model_of(options: TrainOptions, collection: Collection) -> Embedder:
     dim = options.dim
     if width is not None and options.head_init == "projection" and (dim is None or options.preset == RECOMMENDED):
         dim = min(dim or 128, width)  # it keeps what there is
-    names = ("pooling", "head", "hidden", "slices", "slice_weights", "feature_power", "batchnorm", "pretrained", "size", "seed")
+    names = ("pooling", "head", "hidden", "branches", "slices", "slice_weights", "feature_power", "batchnorm", "pretrained", "size", "seed")
     same = {name: getattr(options, name) for name in names}
     return Embedder(options.backbone, dim=dim, features=width, unit_features=options.frozen, **same)
 

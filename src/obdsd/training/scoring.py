@@ -126,14 +126,18 @@ class Scoring:
     def projection(self) -> NDArray[np.float32]:
         """P (dim × features) whose cosines are nearest to those of the training set's features: its main directions, not centred.
 
-        With slices it is turned at random, which keeps the cosines: else the first slice would know all, and the last nothing."""
-        features, dim = self._features(self.collection["train"]), self.model.dim
+        With slices it is turned at random, which keeps the cosines: else the first slice would know all, and the last nothing. Of a
+        relational head it is one for each branch's features (branches × dim/branches × features/branches)."""
+        features, dim, own = self._features(self.collection["train"]), self.model.dim, self.model.architecture
         rows = self.model.before_head(torch.from_numpy(features)).numpy()
         if dim > rows.shape[1]:
             raise InputError(f"dim={dim} is more than the {rows.shape[1]} features that head_init=projection keeps; ask for fewer")
         with self._stage("projection of the training set"):
+            if own.branches:
+                parts = np.split(rows, own.branches, axis=1)
+                return self.ranks.once(lambda: np.stack([_main_directions(part, dim // len(parts)).T for part in parts]))
             projection = self.ranks.once(lambda: np.ascontiguousarray(_main_directions(rows, dim).T))
-        if self.options.slices == 1:
+        if own.slices == 1:
             return projection
         turn, _ = np.linalg.qr(np.random.default_rng((self.options.seed, dim)).standard_normal((dim, dim)))
         return (turn @ projection).astype(np.float32)
