@@ -1,4 +1,4 @@
-"""The demo: untrained features, a plain loss, the same tuned, and self-distillation, each with and without re-ranking. `make demo` runs it."""
+"""The demo: untrained features, a plain loss, the same tuned, and self-distillation, with and without re-ranking. `make demo` runs it."""
 
 from __future__ import annotations
 

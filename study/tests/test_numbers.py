@@ -107,7 +107,7 @@ and 9.9<!-- R@1 of ms in cub-linear-free -->, not 30<!-- given --> %.
         ("R@1 of ms in nowhere", "there is no row ms in nowhere; there are none"),
         (
             "R@3 of + PSD in table headline:regimes",
-            r"the table headline:all has no cell R@3 of \+ PSD; its columns are Recall@1, linear head",
+            r"the table headline:regimes has no cell R@3 of \+ PSD; its columns are Recall@1, linear head",
         ),
     ],
 )
