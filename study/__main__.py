@@ -14,7 +14,7 @@ from typing import Any
 import study.parts  # noqa: F401  registers parts that rows are made of
 from obdsd import cli
 from obdsd.errors import InputError
-from study import calibration, records, reranking, search, suspects, tables, teachers, testing, trials, variants, walk
+from study import arena, calibration, records, reranking, search, suspects, tables, teachers, testing, trials, variants, walk
 from study.plan import CUB, CUB_224, CUB_GEM, CUB_LITE2, LETTERS, LETTERS_GEM, REGIMES, ROWS
 
 
@@ -47,6 +47,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "other-ways": reranking.write_other_ways,
     "suspects": suspects.run_suspects,
     "calibration": calibration.run_calibration,
+    "arena": arena.run_arena,
     "teachers": teachers.run_teachers,
     "trials": trials.run_trials,
     "variants": variants.run_variants,

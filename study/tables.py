@@ -13,14 +13,17 @@ from obdsd.experiments.reproduction import Reproduction
 from obdsd.experiments.reproduction_tables import markdown
 from obdsd.experiments.tables import markdown_table
 from obdsd.files import replacing
-from study import advice, calibration, contrasts, held_out, numbers, reading, suspects, teachers
+from study import advice, arena, calibration, contrasts, held_out, numbers, reading, suspects, teachers
 from study.plan import REGIMES, name_of, tried
 from study.records import RESULTS, ROOT, records
 from study.trials import TRIALS, name_of_trial
 from study.variants import BEGINNINGS, BEGUN_ON, VARIANTS, WEIGHTS, weights_of
 from study.walk import OMEGAS
 
-DOCS = ("results", "results-recipes", "results-small-features", "results-search", "results-tables", "models", "reproduce", "search")
+DOCS = (
+    *("arena", "results", "results-recipes", "results-small-features", "results-search", "results-tables"),
+    *("models", "reproduce", "search"),
+)
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DOCS))
 FEATURES = "study/out/cub128.npz"
 
@@ -170,7 +173,7 @@ def comparison_table(name: str) -> str:
 
 TABLES: dict[str, Callable[[str], reading.Rows | str]] = {
     name.removesuffix("_table"): table
-    for module in (advice, calibration, contrasts, held_out, suspects, teachers, sys.modules[__name__])
+    for module in (advice, arena, calibration, contrasts, held_out, suspects, teachers, sys.modules[__name__])
     for name, table in vars(module).items()
     if name.endswith("_table")
 }

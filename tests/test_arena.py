@@ -72,6 +72,7 @@ CANDIDATES = {  # on an embeddings file
     "mic": ["system.decorrelation=2500", "system.decorrelation=250", "system.decorrelation=25000"],
     "diva": ["system.decorrelation=1500", "system.decorrelation=150", "system.decorrelation=15000"],
     "dcml-mdw": ["lr=0.0001", "lr=3e-05", "lr=0.0003"],
+    "pads": ["lr=0.0001", "lr=3e-05", "lr=0.0003"],
     "ms+plg": ["weight=7.5", "weight=0.75", "weight=75"],
 }
 

@@ -16,7 +16,7 @@ from obdsd.experiments import tables as comparison_tables
 from obdsd.experiments.comparison import Line
 from obdsd.experiments.statistics import Interval
 from obdsd.files import read_lines
-from study import numbers, reading, records, tables, walk
+from study import arena, numbers, reading, records, tables, walk
 from study.plan import REGIMES, ROWS, TITLES
 
 FILES = sorted(records.RESULTS.glob(f"*/{records.RUNS}"))
@@ -24,7 +24,7 @@ FILES = sorted(records.RESULTS.glob(f"*/{records.RUNS}"))
 
 def test_every_record_is_there_and_whole():
     runs = {file.parent.name: records.records(file.parent.name) for file in FILES}
-    assert runs.keys() <= {*REGIMES, "beginnings", "trials", "variants"}
+    assert runs.keys() <= {*REGIMES, *arena.GROUNDS, "beginnings", "trials", "variants"}
     assert {*TITLES, "glyphs", "beginnings", "trials", "variants"} <= runs.keys()
     assert sum(map(len, runs.values())) >= 2988
     for regime in runs.values():

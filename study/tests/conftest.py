@@ -2,14 +2,14 @@
 
 import pytest
 
-from study import reading, records, search, tables, testing, walk
+from study import arena, reading, records, search, tables, testing, walk
 from tests.made_up import write_rows
 
 
 @pytest.fixture
 def places(tmp_path, monkeypatch):
     """Records and scratch of this test alone: folders `results` and `scratch`."""
-    for module in (records, reading, search, testing, tables, walk):
+    for module in (arena, records, reading, search, testing, tables, walk):
         for name in ("RESULTS", "SCRATCH"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, tmp_path / name.lower())

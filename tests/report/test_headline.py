@@ -8,7 +8,7 @@ import pytest
 
 from obdsd.experiments.comparison import read_comparison
 from obdsd.experiments.statistics import Interval
-from obdsd.experiments.tables import caption, cells, header, sentences
+from obdsd.experiments.tables import caption, cells, header, ranked, sentences
 from obdsd.report import gather, render
 from obdsd.report.headline import Estimate, chart_of
 from obdsd.training import RunRecord
@@ -24,9 +24,10 @@ ONE_SEED = Estimate("one seed", 0.42, Interval(0.02, math.nan, math.nan))
 def test_a_comparison_is_its_own_headline_and_shows_the_first_seed_of_each_row(compared, content):
     _, comparison = read_comparison(compared)
     assert list(content.header) == header()
-    assert content.rows == [cells(line) for line in comparison.lines]
+    in_order = ranked(comparison)
+    assert content.rows == [cells(line) for line in in_order]
     assert content.caption == caption(comparison)
-    assert content.sentences == sentences(comparison)
+    assert content.sentences == sentences(replace(comparison, lines=in_order))
     assert [(run.name, run.seed, run.folder) for run in content.runs] == [(line.name, 3, str(line.folders[0])) for line in comparison.lines]
     assert content.title == "ms, ms+psd, ms+obd-sd on rows.npz"
     assert content.facts["data"] == "rows.npz"
@@ -38,7 +39,7 @@ def test_a_comparison_is_its_own_headline_and_shows_the_first_seed_of_each_row(c
     assert content.facts["epoch"] == "last epoch (epoch 3 of 3)"
     assert content.facts["map"] == "t-SNE of the scored classes; each starts from the first run's, so that places can be compared"
     assert content.commands[-1] == f"obdsd report {compared}"
-    rows = [Estimate(line.name, line.means["recall@1"].mean, (line.differences or {}).get("recall@1")) for line in comparison.lines]
+    rows = [Estimate(line.name, line.means["recall@1"].mean, (line.differences or {}).get("recall@1")) for line in in_order]
     assert sorted(comparison.reference) == ["frozen features", "their PCA"]
     assert content.chart == chart_of(rows, comparison.reference, content.chart.sentence)
     assert content.chart.sentence.startswith(
@@ -80,6 +81,7 @@ def test_runs_side_by_side(compared):
 def test_rows_lie_on_one_axis_and_intervals_start_from_the_baseline():
     chart = chart_of([BASELINE, BETTER, WORSE, UNDECIDED, ONE_SEED], {}, "")
     assert [mark.kind for mark in chart.marks] == ["baseline", "better", "worse", "undecided", "single"]
+    assert [mark.heading for mark in chart.marks] == ["", "Better than ms", "Worse than ms", "Not told apart from ms", ""]
     start, end = 37 - 0.06 * 8, 45 + 0.06 * 8  # worse's low end, better's high end, and a margin
 
     def places(*points):

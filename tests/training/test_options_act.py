@@ -18,7 +18,7 @@ PLAIN = [
     {"lr": 2e-3}, {"batch_size": 12}, {"per_class": 4}, {"replacement": True}, {"seed": 1}, {"split_seed": 1}, {"test_fraction": 0.25},
     {"val_fraction": 0.3}, {"label_noise": 0.5}, {"dim": 5}, {"hidden": 7}, {"head": "linear"}, {"head_init": "random", "head": "linear"},
     {"feature_power": 0.5}, {"slices": 2}, {"slice_weights": "0.5,1", "slices": 2},
-    {"head": "relational", "branches": 3}, {"branches": 2, "head": "relational"},
+    {"head": "relational", "dim": 8}, {"branches": 2, "head": "relational", "dim": 8},
     {"optimizer": "adamw"}, {"optimizer": "sgd"}, {"momentum": 0.0, "optimizer": "sgd"}, {"clip": 1e-3, "optimizer": "sgd"},
     {"head_lr": 2e-3}, {"weight_decay": 0.3}, {"precision": "bf16"}, {"loss": "multi-similarity(alpha=5.0)"},
 ]  # fmt: skip

@@ -112,6 +112,7 @@ class Mark:
     difference: str
     place: float  # below 0 or above 100 if it lies beyond the axis
     interval: tuple[float, float] | None
+    heading: str = ""  # what the rows from here on have in common, where that changes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +123,30 @@ class Chart:
     ticks: Sequence[tuple[float, str]]
     baseline: float
     sentence: str  # how to read it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spot:
+    """A row of the second picture; places are in percent from the left and from above."""
+
+    name: str
+    kind: str
+    x: float
+    y: float
+    words: str
+    named: bool  # whether its name has room beside it
+    turned: bool  # whether the name stands on the left
+    best: bool  # whether no other row is as quick and gains more
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trade:
+    """The second picture of a comparison: time of a step against gain. The first spot is the baseline's."""
+
+    spots: Sequence[Spot]
+    times: Sequence[tuple[float, str]]
+    gains: Sequence[tuple[float, str]]
+    sentence: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,3 +172,4 @@ class Content:
     chosen_queries: NDArray[np.int64]  # asked for by --queries
     runs: Sequence[Run]
     commands: Sequence[str]  # that repeat it
+    trade: Trade | None = None  # where several rows were timed beside the baseline

@@ -80,10 +80,16 @@ def gather(
         runs.append(_run(name, record, shown, views, place, map=maps[place], geometry=geometry, batch=batch, cost=cost))
     show("batches and steps", len(records), len(records))
     headline = headline_of_runs(opened) if comparison is None else headline_of_comparison(comparison)
+    rows = len(opened) if comparison is None else len(comparison.lines)
+    facts = facts_of(records, collection, shown, models[0].preprocessing, map) | ({"pictures": views.lent} if views.lent else {})
+    names = ", ".join(opened)
+    if rows > len(opened):
+        names, (first_row, *_) = f"{rows} rows", opened
+        facts["runs below"] = f"{first_row} and the {len(opened) - 1} best of the other {rows - 1} rows; obdsd report RUN RUN shows others"
     return Content(
-        title=f"{', '.join(opened)} on {short_name(collection.name)}",
+        title=f"{names} on {short_name(collection.name)}",
         **headline._asdict(),
-        facts=facts_of(records, collection, shown, models[0].preprocessing, map) | ({"pictures": views.lent} if views.lent else {}),
+        facts=facts,
         curves=curves_of(records),
         classes=shown.classes,
         labels=shown.labels,

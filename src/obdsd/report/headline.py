@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,15 +16,30 @@ from obdsd.data import Collection, short_name
 from obdsd.data.unusable import left_out_lines
 from obdsd.evaluation.metrics import metric
 from obdsd.experiments.comparison import Comparison, compared_metrics, summarise
-from obdsd.experiments.statistics import Interval
-from obdsd.experiments.tables import below_untrained, caption, ends, reranked, rows_of, sentences, title_of, units, untrained, weights
+from obdsd.experiments.statistics import Interval, Verdict
+from obdsd.experiments.tables import (
+    GROUPS,
+    below_untrained,
+    caption,
+    ends,
+    ranked,
+    reranked,
+    rows_of,
+    sentences,
+    title_of,
+    units,
+    untrained,
+    weights,
+)
 from obdsd.preprocessing import Preprocessing
-from obdsd.report.content import Chart, Kind, Mark
+from obdsd.report.content import Chart, Kind, Mark, Trade
 from obdsd.report.items import TRAINING_CLASSES, Shown
+from obdsd.report.trade import trade_of
 from obdsd.training import RunRecord
 
 RECALL = "recall@1"  # what the first picture and the sentences are about
 ONE_RUN = "A dot is one run: there is no interval over seeds."
+BEFORE = "Before any training"  # above what there was, where rows stand in groups
 STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20)  # between two ticks, in points
 TICKS = 8  # at most
 REACH = 1.0  # spans of the rows that the axis is made longer to show what was there before the training
@@ -45,10 +61,12 @@ class Headline(NamedTuple):
     header: list[str]
     rows: list[list[str]]
     caption: str
+    trade: Trade | None = None
 
 
 def headline_of_comparison(comparison: Comparison) -> Headline:
-    """A comparison's own table, caption and sentences."""
+    """A comparison's own table, caption and sentences; rows from the best to the worst, in groups."""
+    comparison = replace(comparison, lines=ranked(comparison))
     baseline, *others = [line.name for line in comparison.lines]
     how = ONE_RUN
     if len(comparison.seeds) > 1:
@@ -62,7 +80,7 @@ def headline_of_comparison(comparison: Comparison) -> Headline:
         Estimate(line.name, line.means[RECALL].mean, line.differences[RECALL] if line.differences else None) for line in comparison.lines
     ]
     first, *table = rows_of(comparison)
-    return Headline(_chart(rows, comparison, how), sentences(comparison), first, table, caption(comparison))
+    return Headline(_chart(rows, comparison, how), sentences(comparison), first, table, caption(comparison), trade_of(comparison))
 
 
 def headline_of_runs(runs: Mapping[str, RunRecord]) -> Headline:
@@ -107,7 +125,7 @@ def chart_of(rows: Sequence[Estimate], before: Mapping[str, float], sentence: st
     def place(points: float) -> float:
         return round(100 * (points - start) / (end - start), 3)
 
-    def mark(row: Estimate, kind: Kind) -> Mark:
+    def mark(row: Estimate, kind: Kind, heading: str = "") -> Mark:
         gain, interval = row.difference, _interval(row, baseline)
         ends = "" if gain is None or interval is None else f" ({100 * gain.low:+.1f} to {100 * gain.high:+.1f})"
         return Mark(
@@ -117,16 +135,23 @@ def chart_of(rows: Sequence[Estimate], before: Mapping[str, float], sentence: st
             difference="" if gain is None else f"{100 * gain.mean:+.1f}{ends}",
             place=place(100 * row.value),
             interval=interval and (place(interval[0]), place(interval[1])),
+            heading=heading,
         )
 
-    marks = [mark(rows[0], "single" if len(rows) == 1 else "baseline"), *(mark(row, _kind(row)) for row in rows[1:])]
-    marks += [mark(Estimate(f"{untrained(name)}, untrained", value), "untrained") for name, value in before.items()]
+    kinds = [_kind(row) for row in rows]
+    marks = [mark(rows[0], "single" if len(rows) == 1 else "baseline")]
+    for number, row in enumerate(rows[1:], start=1):
+        begins = kinds[number] != "single" and (number == 1 or kinds[number] != kinds[number - 1])
+        marks.append(mark(row, kinds[number], f"{GROUPS[kinds[number]]} {rows[0].name}" if begins else ""))
+    for name, value in before.items():
+        heading = BEFORE if any(each.heading for each in marks) and marks[-1].kind != "untrained" else ""
+        marks.append(mark(Estimate(f"{untrained(name)}, untrained", value), "untrained", heading))
     step = next((step for step in STEPS if (end - start) / step <= TICKS), STEPS[-1])
     ticks = [number * step for number in range(math.ceil(start / step), math.floor(end / step) + 1)]
     return Chart(marks=marks, ticks=[(place(tick), f"{tick:g}") for tick in ticks], baseline=place(100 * baseline), sentence=sentence)
 
 
-def _kind(row: Estimate) -> Kind:
+def _kind(row: Estimate) -> Verdict:
     return "single" if row.difference is None else row.difference.verdict
 
 

@@ -8,15 +8,19 @@ from pathlib import Path
 from obdsd.data import Collection
 from obdsd.errors import InputError
 from obdsd.experiments.comparison import SAME, Comparison, read_comparison
+from obdsd.experiments.tables import ranked
 from obdsd.training import RunRecord
 from obdsd.training.build import collection_of
 from obdsd.training.run_folder import data_record
+
+MOST = 8
+"""Rows of a comparison whose runs are shown one by one."""
 
 
 def open_runs(folders: Sequence[Path]) -> tuple[dict[str, RunRecord], Comparison | None]:
     """The runs in these folders, by names that tell them apart, and the comparison that they come from if it is one.
 
-    Of each comparison the first seed of every row is shown.
+    Of each comparison the first seed of every row is shown, of many rows the baseline and the best.
     """
     records: list[tuple[str, RunRecord]] = []
     comparisons, faults = [], []
@@ -25,7 +29,8 @@ def open_runs(folders: Sequence[Path]) -> tuple[dict[str, RunRecord], Comparison
             if (folder / "comparison.json").exists():
                 rows, comparison = read_comparison(folder)
                 comparisons.append(comparison)
-                records += [(name, row[0]) for name, row in rows.items()]
+                best = {line.name for line in ranked(comparison)[:MOST]}
+                records += [(name, row[0]) for name, row in rows.items() if name in best]
             else:
                 record = RunRecord.read(folder)
                 records.append((record.options.preset, record))
