@@ -1,4 +1,4 @@
-"""The demo: untrained features, a plain loss and what we recommend, each with and without re-ranking. `make demo` runs it."""
+"""The demo: untrained features, a plain loss, the same tuned, and self-distillation, with and without re-ranking. `make demo` runs it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from obdsd.search.scoring import scores_of
 
 FOLDER = Path(__file__).parent / "out"
 ROWS = Path(__file__).parent / "rows.yaml"
-PLAIN, RECIPE, CONTROL = yaml.safe_load(ROWS.read_text())
+PLAIN, TUNED, TAUGHT = yaml.safe_load(ROWS.read_text())
 SIZE = 64
 RERANK = "diffusion"
 
@@ -28,7 +28,7 @@ RERANK = "diffusion"
 def main() -> None:
     data = features()
     print(
-        f"2. {PLAIN}, {RECIPE} and its control {CONTROL}, three seeds each: a linear head for letters of scripts that it never saw",
+        f"2. {PLAIN}, {TUNED} and {TAUGHT} heads, three seeds each, for letters of scripts that they never saw",
         flush=True,
     )
     runs = str(FOLDER / "runs")
@@ -36,8 +36,8 @@ def main() -> None:
         raise SystemExit("the comparison stopped; make demo goes on from there")
     print("\n3. what each brings, in percent, with and without re-ranking (which uses all test letters together, and no labels)\n")
     print(aligned(headline(data)))
-    print(f"\n4. retrieval with {RECIPE}: letters, and the five nearest of the other 4,479 (right ones marked ✓)")
-    retrieve(data, FOLDER / "runs" / RECIPE / "seed-0" / "model")
+    print(f"\n4. retrieval with the {TUNED} head: letters, and the five nearest of the other 4,479 (right ones marked ✓)")
+    retrieve(data, FOLDER / "runs" / TUNED / "seed-0" / "model")
     print("\n5. all of it to look at, in a browser: one page, which needs no network", flush=True)
     if cli.main(["report", runs, "--pictures", "glyphs", "--out", str(FOLDER / "report.html")]):
         raise SystemExit("the report could not be written; make demo tries again")
@@ -48,7 +48,7 @@ def features() -> str:
     file = FOLDER / "features.npz"
     if not file.exists():
         print(f"1. features of 7,840 letters by tf_efficientnet_lite0 at {SIZE} px (a minute or so)", flush=True)
-        Embedder("tf_efficientnet_lite0", pretrained="offline", head="none", size=SIZE).save(FOLDER / "backbone")
+        Embedder("tf_efficientnet_lite0", pretrained="offline", head="none", size=SIZE, pooling="gem").save(FOLDER / "backbone")
         if cli.main(["embed", str(FOLDER / "backbone"), "glyphs", "--out", str(file), "--batch-size", "64"]):
             raise SystemExit("the features could not be computed")
     return os.path.relpath(file)

@@ -12,20 +12,32 @@ from obdsd.experiments.statistics import Interval, t_interval
 from study import reading
 from study.numbers import RERANKED, rows_in
 
-RECIPE, CONTROL = "soft", "soft-uniform"
-RECIPE_NAME, CONTROL_NAME = "soft labels", "smooth labels, no teacher"
-"""The row that is advised and the same without a teacher, and what pages call them. Tables and picture follow."""
-PLAIN = ("ms", "ms-tuned", "supcon")
-"""Plain losses, each with settings of its own; the one that is best on held-out classes stands for them."""
+PLAIN = ("ms", "ms-tuned")
+"""The plain loss, Multi-Similarity, with two sets of settings; the one that is better on held-out classes stands for both."""
 UNTRAINED = "frozen features"
 DATA: dict[str, dict[str, str]] = {
-    "CUB": {"regime": "cub224-recipes", "study": "cub", "frozen": "reranking/CUB, frozen, 224 px"},
-    "letters": {"regime": "letters-recipes", "study": "letters", "frozen": "reranking/letters, frozen, 64 px"},
+    "CUB": {
+        "regime": "cub224-gem",
+        "before": "cub224-recipes",
+        "study": "cub",
+        "averages": "reranking/CUB, frozen, 224 px",
+        "gem": "reranking/CUB, frozen, gem, 224 px",
+    },
+    "letters": {
+        "regime": "letters-gem",
+        "before": "letters-recipes",
+        "study": "letters",
+        "averages": "reranking/letters, frozen, 64 px",
+        "gem": "reranking/letters, frozen, gem, 64 px",
+    },
 }
+"""Places of a data set: `regime` has generalised-mean pooling and rows of 512 numbers, `before` averages and rows of 128."""
 BOTH = ("R@1", "MAP@R")
 BREAK = "<br>"  # of a line inside a cell
 WAYS = (("", ""), (", re-ranked", RERANKED))
 """Behind the name of a row: what tables and records say if it is re-ranked."""
+HOW = ("none", "diffusion")
+"""The same of untrained features: their rows in results/reranking.json."""
 
 
 class Advice(NamedTuple):
@@ -39,7 +51,7 @@ class Advice(NamedTuple):
     controlled: str = ""
 
 
-PLAIN_HERE = "{plain} in {regime}"
+PLAIN_HERE, PLAIN_BEFORE = "{plain} in {regime}", "{plain_before} in {before}"
 ADVICE = (
     Advice(
         "larger images: 224 px",
@@ -47,28 +59,28 @@ ADVICE = (
         "128 px, nothing trained",
         "none in reranking/CUB, frozen, 128 px",
     ),
+    Advice("generalised-mean pooling", "none in {gem}", "averages, nothing trained", "none in {averages}"),
     Advice(
         "re-rank what the untrained features find",
-        "diffusion in {frozen}",
+        "diffusion in {gem}",
         "the cosine",
-        "none in {frozen}",
+        "none in {gem}",
         "query expansion, without a walk",
-        "alpha-qe in {frozen}",
+        "alpha-qe in {gem}",
     ),
     Advice("train a head: the plain loss, tuned", PLAIN_HERE, "untrained features", f"{UNTRAINED} in {{regime}}"),
     Advice("begin the head as the projection", "ms in {study}-projected-free", "a random head (CUB: 128 px)", "ms in {study}-linear-free"),
-    Advice(RECIPE_NAME, f"{RECIPE} in {{regime}}", "the plain loss", PLAIN_HERE, CONTROL_NAME, f"{CONTROL} in {{regime}}"),
-    Advice("PSD", "psd in {regime}", "the plain loss", PLAIN_HERE),
-    Advice("OBD-SD", "obd-sd in {regime}", "the plain loss", PLAIN_HERE, "the batch's mean row, no graph", "mean-mix in {regime}"),
-    Advice("re-rank what a trained head finds", f"{{plain}}{RERANKED} in {{regime}}", "the plain loss", PLAIN_HERE),
     Advice(
-        f"{RECIPE_NAME}, re-ranked",
-        f"{RECIPE}{RERANKED} in {{regime}}",
-        "the plain loss, re-ranked",
-        f"{{plain}}{RERANKED} in {{regime}}",
-        f"{CONTROL_NAME}, re-ranked",
-        f"{CONTROL}{RERANKED} in {{regime}}",
+        "generalised-mean pooling and 512 numbers, plain loss",
+        PLAIN_HERE,
+        "averages and 128 numbers, plain loss",
+        PLAIN_BEFORE,
     ),
+    Advice("re-rank what a trained head finds", f"{{plain}}{RERANKED} in {{regime}}", "the plain loss", PLAIN_HERE),
+    Advice("SupCon", "supcon in {regime}", "the plain loss", PLAIN_HERE),
+    Advice("soft labels", "soft in {regime}", "the plain loss", PLAIN_HERE, "smooth labels, no teacher", "soft-uniform in {regime}"),
+    Advice("PSD", "psd in {regime}", "the plain loss", PLAIN_HERE),
+    Advice("OBD-SD (averages, 128 numbers)", "obd-sd in {before}", "the plain loss", PLAIN_BEFORE, "PSD, no walk", "psd in {before}"),
     Advice(
         "a whole network at 96 px: features at 224 px teach it",
         "without labels, taught in teachers",
@@ -89,7 +101,8 @@ def plain_of(regime: str) -> str:
 def seeds_of(row: str, data: str) -> reading.Seeds:
     """The runs of `ROW in PLACE` on a data set; none if there are no such records."""
     places = DATA[data]
-    name, _, place = row.format(**places, plain=plain_of(places["regime"])).partition(" in ")
+    plain = {"plain": plain_of(places["regime"]), "plain_before": plain_of(places["before"])}
+    name, _, place = row.format(**places, **plain).partition(" in ")
     return rows_in(place).get(name, {}) if place.startswith(_own(data)) else {}
 
 
@@ -138,27 +151,30 @@ def gains(score: str) -> Iterator[tuple[str, str, Interval, Interval | None]]:
 
 
 def short_table(_: str) -> reading.Rows:
-    """For the README: untrained, plain and recipe, each with and without re-ranking."""
+    """For the README: untrained by both poolings and the plain loss, each with and without re-ranking."""
     yield ["", *(f"{data}: {score}" for data in DATA for score in ("Recall@1", "MAP@R"))]
-    untrained = (("untrained features", "none in {frozen}"), ("untrained features, re-ranked", "diffusion in {frozen}"))
-    trained = (("plain loss", "{plain}"), (RECIPE_NAME, RECIPE))
-    rows = [*untrained, *((f"{name}{tail}", f"{row}{way} in {{regime}}") for name, row in trained for tail, way in WAYS)]
+    untrained = (("untrained features", "averages"), ("untrained, `--pooling gem`", "gem"))
+    rows = [
+        *((f"{name}{tail}", f"{how} in {{{place}}}") for name, place in untrained for (tail, _), how in zip(WAYS, HOW, strict=True)),
+        *((f"plain loss on these, 512 numbers{tail}", f"{{plain}}{way} in {{regime}}") for tail, way in WAYS),
+    ]
     for name, row in rows:
         runs = [seeds_of(row, data) for data in DATA]
         if any(runs):
             yield [name, *(f"{reading.mean_score(seeds, score):.1f}" if seeds else "" for seeds in runs for score in BOTH)]
 
 
-def recipes_table(data: str) -> reading.Rows:
-    """All rows of the recipes' regime, with and without re-ranking, and what they gain over the plain loss."""
-    regime = DATA[data]["regime"]
-    rows, plain = rows_in(regime), plain_of(regime)
+def recipes_table(regime: str) -> reading.Rows:
+    """All rows of a regime, with and without re-ranking, and what they gain over the plain loss."""
+    rows, plain, chosen = rows_in(regime), plain_of(regime), reading.chosen_of(regime)
     gained = [f"{score} − {plain}" for score in BOTH]
-    yield ["", "seeds", *BOTH, *gained, *(f"{score}, re-ranked" for score in BOTH), *(f"{gain}, re-ranked" for gain in gained)]
+    again = [*(f"{score}, re-ranked" for score in BOTH), *(f"{gain}, re-ranked" for gain in gained)]
+    yield ["", "seeds", "R@1, held-out", *BOTH, *gained, *again]
     for row, seeds in rows.items():
         if not row.endswith(RERANKED):
             cells = [_scores_and_gains(rows, f"{row}{way}", f"{plain}{way}") for _, way in WAYS]
-            yield [f"*{row}*" if row not in reading.ROWS else row, str(len(seeds)), *cells[0], *cells[1]]
+            held_out = f"{100 * chosen[row]['validation']:.1f}" if row in chosen else ""
+            yield [f"*{row}*" if row not in reading.ROWS else row, str(len(seeds)), held_out, *cells[0], *cells[1]]
 
 
 def _scores_and_gains(rows: Mapping[str, reading.Seeds], row: str, plain: str) -> list[str]:
@@ -169,11 +185,12 @@ def _scores_and_gains(rows: Mapping[str, reading.Seeds], row: str, plain: str) -
     return [*means, *("" if row == plain else reading.gain_of(dict(rows), row, plain, score) for score in BOTH)]
 
 
-def recipe_gains_table(data: str) -> reading.Rows:
-    """The recipe and its relatives minus what they must beat, paired by seed."""
-    others = ("supcon", CONTROL, "soft-random")
-    results = reading.results_of(DATA[data]["regime"])
-    yield ["", *(f"{score} − {other}" for score in BOTH for other in others)]
-    for row in results:
-        if row.startswith("soft") and row not in others:
-            yield [row, *(reading.gain_of(results, row, other, score) for score in BOTH for other in others)]
+def soft_labels_table(_: str) -> reading.Rows:
+    """Soft labels minus the same loss with the labels alone, and minus the control without a teacher, paired by seed."""
+    others = ("supcon", "soft-uniform")
+    yield ["features", *(f"{score} − {other}" for score in BOTH for other in others)]
+    for data, places in DATA.items():
+        for title, place in (("averages", "before"), ("generalised mean", "regime")):
+            results = reading.results_of(places[place])
+            if "soft" in results:
+                yield [f"{data}, {title}", *(reading.gain_of(results, "soft", other, score) for score in BOTH for other in others)]

@@ -20,7 +20,6 @@ HEADLINES = {
     "anchor": "+ anchor (ours: the untrained features teach)",
 }
 HEADLINE_REGIMES = ("cub-linear-free", "cub-projected-free", "letters-linear-free", "letters-projected-free", "cub-two-layer-long")
-SMALL_REGIMES, SMALL_ROWS = ("cub-projected-free", "letters-projected-free", "cub-two-layer-long"), ("ms", "psd", "obd-sd", "mean-mix")
 BOTH = ("R@1", "MAP@R")
 
 
@@ -78,16 +77,15 @@ def graphless_table(_: str) -> reading.Rows:
             yield [title, *(reading.gain_of(results, "obd-sd", control) for control in reading.GRAPHLESS)]
 
 
-def headline_table(size: str) -> reading.Rows:
-    """The most important rows in the most important regimes; `small`, for the README: fewer of both, and no intervals."""
-    small = size == "small"
-    regimes = {TITLES[regime]: reading.results_of(regime) for regime in HEADLINE_REGIMES if not small or regime in SMALL_REGIMES}
+def headline_table(_: str) -> reading.Rows:
+    """The most important rows in the most important regimes."""
+    regimes = {TITLES[regime]: reading.results_of(regime) for regime in HEADLINE_REGIMES}
     yield ["Recall@1", *regimes]
-    for row in SMALL_ROWS if small else HEADLINES:
+    for row in HEADLINES:
         cells = []
         for results in regimes.values():
-            means, gain = f"{reading.mean_score(results[row]):.1f}" if row in results else "", reading.gain_of(results, row, "ms")
-            cells.append(means if row == "ms" or not means else f"{means} ({gain.split()[0]})" if small else f"{means}, {gain}")
+            mean, gain = f"{reading.mean_score(results[row]):.1f}" if row in results else "", reading.gain_of(results, row, "ms")
+            cells.append(mean if row == "ms" or not mean else f"{mean}, {gain}")
         yield [HEADLINES[row], *cells]
 
 

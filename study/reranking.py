@@ -22,15 +22,17 @@ from obdsd.search.flat import nearest_others
 from obdsd.search.reranker import unit_rows
 from obdsd.search.scoring import GRID, choose, scores_of
 from obdsd.spec import Spec
-from study.plan import CUB, CUB_224, LETTERS
+from study.plan import CUB, CUB_224, CUB_GEM, LETTERS, LETTERS_GEM
 from study.records import RESULTS, SCRATCH
 from study.search import features
 
 COLLECTIONS = {
     "CUB, frozen, 128 px": CUB,
     "CUB, frozen, 224 px": CUB_224,
+    "CUB, frozen, gem, 224 px": CUB_GEM,
     "CUB, trained head, 128 px": CUB,
     "letters, frozen, 64 px": LETTERS,
+    "letters, frozen, gem, 64 px": LETTERS_GEM,
     "letters, trained head, 64 px": LETTERS,
 }
 ASKED = 300  # items whose exact walks are computed

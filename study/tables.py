@@ -20,7 +20,10 @@ from study.trials import TRIALS, name_of_trial
 from study.variants import BEGINNINGS, BEGUN_ON, VARIANTS, WEIGHTS, weights_of
 from study.walk import OMEGAS
 
-DOCS = ("arena", "results", "results-small-features", "results-search", "results-tables", "models", "reproduce", "search")
+DOCS = (
+    *("arena", "results", "results-recipes", "results-small-features", "results-search", "results-tables"),
+    *("models", "reproduce", "search"),
+)
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DOCS))
 FEATURES = "study/out/cub128.npz"
 
@@ -111,16 +114,9 @@ def walk_table(_: str) -> reading.Rows:
         yield [who, *(f"{share:.1%}" for share in shares)]
 
 
-def reranking_table(of: str) -> reading.Rows:
-    """Test scores of each re-ranker with the settings that held-out classes chose; `short`, for the README: the best two on CUB."""
+def reranking_table(_: str) -> reading.Rows:
+    """Test scores of each re-ranker with the settings that held-out classes chose."""
     record = json.loads((RESULTS / "reranking.json").read_text())
-    if of == "short":
-        yield ["frozen features of CUB, nothing trained", "Recall@1", "MAP@R"]
-        for size in ("128", "224"):
-            for kind, name in (("none", "cosine"), ("diffusion", "diffusion"), ("alpha-qe(diffusion)", "query expansion, then diffusion")):
-                entry = record[f"CUB, frozen, {size} px"]["test"][kind]
-                yield [f"{size} px, {name}", f"{entry['recall@1']:.1f}", f"{entry['map@r']:.1f}"]
-        return
     yield ["features", "ranked by", "settings", "R@1", "R@2", "R@4", "R@8", "MAP@R"]
     for features, found in record.items():
         for kind, entry in found["test"].items():

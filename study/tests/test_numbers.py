@@ -6,7 +6,7 @@ from study import numbers, tables
 from study.records import ROOT, add
 from study.tests.made_up import write_chosen, write_rows_of
 
-STRICT = ("results.md", "results-small-features.md", "results-search.md")
+STRICT = ("results.md", "results-recipes.md", "results-small-features.md", "results-search.md")
 """Pages whose every result in a sentence names its record."""
 
 
@@ -68,7 +68,7 @@ def test_numbers_of_other_records_have_places_too():
 
 
 def test_a_cell_of_a_table_is_a_number_too(runs):
-    assert numbers.value_of("linear head, all chosen of + PSD in table headline:all") == 70.0
+    assert numbers.value_of("linear head, all chosen of + PSD in table headline:regimes") == 70.0
     write_rows_of("cub-linear-free/noise-0.2", {"ms": (0.2, 0.4), "psd": (0.3, 0.6)})
     assert numbers.value_of("relative of 20%, psd in table noise:cub-linear-free") == 50.0
 
@@ -105,7 +105,10 @@ and 9.9<!-- R@1 of ms in cub-linear-free -->, not 30<!-- given --> %.
         ("R@3 of ms in cub-linear-free", r"<!-- R@3 of ms in cub-linear-free -->: there is no score R@3; there are R@1, R@2"),
         ("R@1 of margin in cub-linear-free", "there is no row margin in cub-linear-free; there are ms, psd"),
         ("R@1 of ms in nowhere", "there is no row ms in nowhere; there are none"),
-        ("R@3 of + PSD in table headline:all", r"the table headline:all has no cell R@3 of \+ PSD; its columns are Recall@1, linear head"),
+        (
+            "R@3 of + PSD in table headline:regimes",
+            r"the table headline:regimes has no cell R@3 of \+ PSD; its columns are Recall@1, linear head",
+        ),
     ],
 )
 def test_a_mark_that_asks_for_nothing_is_told(runs, question, message):
