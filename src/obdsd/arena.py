@@ -17,13 +17,10 @@ from obdsd.presets import resolve_with_idle
 NAME = "arena"
 """`obdsd compare DATA --presets arena`."""
 
-RECIPE = "supcon+soft-labels"
-"""What our own measurements advise (docs/results.md)."""
-
 ROWS: tuple[str, ...] = (
     *("ms", "ms-tuned", "margin", "supcon", "proxy-anchor"),  # plain losses; the first is the baseline
     *("ms+obd-sd", "ms+psd", "ms+mean-mix", "ms+uniform-mix", "ms+flat"),  # the paper's, and its controls
-    RECIPE,
+    *("supcon+soft-labels", "supcon+smooth-labels"),  # ours, and its control
     *("epshn", "proxy-gml", "ms+rcl", "ms+plg", "ms+bar", "ms+s2sd-msd", "rankmi"),  # of other papers
     *("pads", "mic", "dcml-mdw", "diva", "ms+das", "norm-softmax+memvir", "div-conq", "drml"),
 )
