@@ -187,6 +187,8 @@ METHOD, LENGTH, RUN, DATA = "what is learned from", "length and speed", "the run
 MODEL, BATCHES, OPTIMISER, EVALUATION, RUNNING = "model", "batches and images", "optimiser", "evaluation", "machine and files"
 PARTS = ("loss", "teacher", "targets", "matching", "system")
 """Options that say what a system is made of."""
+RECOMMENDED = "recommended"
+"""The default preset: what our own measurements advise for the data at hand (docs/results.md), and not the paper's settings."""
 BY_PRESET = {"loss", "teacher", "targets", "weight", "epochs", "frozen", "lr", "backbone", "pretrained", "head_init"}
 """Options that presets and data change; their defaults here are the paper's."""
 FIRST = {

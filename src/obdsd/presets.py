@@ -13,7 +13,7 @@ from obdsd.catalogue import DATA, TARGETS, TEACHERS
 from obdsd.convert import convert
 from obdsd.data import data_kind
 from obdsd.errors import InputError
-from obdsd.options import PARTS, PROJECTABLE, TrainOptions, as_dict, check_limits, converted, name_of_parts, part, why_idle
+from obdsd.options import PARTS, PROJECTABLE, RECOMMENDED, TrainOptions, as_dict, check_limits, converted, name_of_parts, part, why_idle
 from obdsd.parts import MISSING, suggestion
 from obdsd.spec import Spec
 
@@ -79,9 +79,6 @@ METHODS: dict[str, dict[str, Any]] = {  # {…} is filled in by CONSTANTS
     "memvir": {"teacher": "none", "system": "memvir"},
 }
 """`mean-mix`, `uniform-mix` and `flat` are controls: what the walk does without its graph."""
-
-RECOMMENDED = "recommended"
-"""The default: what our own measurements advise for the data at hand (docs/results.md), and not the paper's settings."""
 
 LONGER = {"dim": 512}
 """A head on features gives rows of this length, or as long as the features are."""

@@ -20,7 +20,7 @@ MODELS = {
     "tiny-conv": lambda: trained(backbone="tiny-conv"),
     "features": lambda: Embedder("features", features=6, head="two-layer", unit_features=True, dim=4),
     "slices": lambda: Embedder("features", features=6, dim=8, slices=4, slice_weights=(0.5, 1, 1, 1)),
-    "relations": lambda: Embedder("features", features=8, dim=4, head="relational", branches=2),
+    "relations": lambda: Embedder("features", features=6, dim=4, head="relational", branches=2),
     "composed": lambda: Embedder("features", features=6, dim=8, slices=4, head="composed"),
     "a power of features": lambda: Embedder("features", features=6, dim=4, feature_power=0.5),
     "generalised mean": lambda: trained(backbone="resnet10t", size=64, pooling="gem"),

@@ -19,7 +19,8 @@ def run(options: Options) -> None:
 
 def listing() -> str:
     """Every loss and every method with its sentence."""
-    from obdsd.presets import LOSSES, METHODS, RECOMMENDED, SENTENCES
+    from obdsd.options import RECOMMENDED
+    from obdsd.presets import LOSSES, METHODS, SENTENCES
 
     lines = ["the default:", f"  {RECOMMENDED:<16} {SENTENCES[RECOMMENDED]}", ""]
     lines += ["losses, and systems with a loss of their own, each a preset:", *(f"  {name:<16} {SENTENCES[name]}" for name in LOSSES)]

@@ -57,7 +57,8 @@ def make(given: dict[str, object]) -> Options:
 
 def run(options: Options) -> None:
     from obdsd.cli.report import write_at_the_end
-    from obdsd.presets import RECOMMENDED, recommended
+    from obdsd.options import RECOMMENDED
+    from obdsd.presets import recommended
     from obdsd.training.build import check_sources
     from obdsd.training.run_folder import RunFolder, RunRecord, as_begun, run_path
 

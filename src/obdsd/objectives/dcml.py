@@ -86,7 +86,7 @@ class OnSlices(nn.Module):
 def undecided(shares: Float[Tensor, "b c e"]) -> Float[Tensor, ""]:
     """Σ over composites of the mean of -log of their largest share: 0 where each takes one map alone.
 
-    >>> undecided(torch.eye(3)[None])
-    tensor(0.)
+    >>> undecided(torch.full((1, 1, 2), 0.5))  # log 2
+    tensor(0.6931)
     """
     return -shares.amax(dim=2).log().mean(dim=0).sum()

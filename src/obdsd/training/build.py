@@ -24,9 +24,8 @@ from obdsd.method.distillation import SelfDistillation
 from obdsd.models.folder import check_pretrained
 from obdsd.models.places import located
 from obdsd.objectives import System
-from obdsd.options import ARCHITECTURE, USUAL_BATCH, TrainOptions, opening, why_idle
+from obdsd.options import ARCHITECTURE, RECOMMENDED, USUAL_BATCH, TrainOptions, opening, why_idle
 from obdsd.preprocessing import Preprocessing
-from obdsd.presets import RECOMMENDED
 from obdsd.provenance import TrainedOn, short_digest
 
 if TYPE_CHECKING:  # it takes seconds to import, and data that cannot be opened are told without it
