@@ -281,7 +281,7 @@ class TrainOptions:
     )  # fmt: skip
     init: str | None = option(None, "A run or a model folder to begin with: its backbone and its head are trained on.", MODEL)
     pooling: Literal["avg", "avg+max", "gem", "token"] = option(
-        "avg", "How local features become one row; gem, the mean of cubes, finds more than avg.", MODEL, idle=_if_given
+        "avg", "How local features become one row; gem is the cube root of the mean of their cubes.", MODEL, idle=_if_given
     )
     head: Literal["linear", "two-layer", "composed", "relational", "none"] = option(
         "linear", "Layers on the pooled features; composed mixes as many linear maps as there are slices, relational is of system=drml.",

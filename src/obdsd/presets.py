@@ -91,8 +91,8 @@ REASONS: dict[tuple[str, Any], str] = {
     ("frozen", True): "the head alone learns, on features that are computed once: minutes on a CPU; --no-frozen trains the whole network",
     ("backbone", AT_HAND["backbone"]): "its weights came with the installation; --backbone resnet50.tv_in1k downloads others",
     ("head_init", "projection"): "the head begins as what the features know; a random one ended three points lower (docs/results.md)",
-    ("pooling", "gem"): "it finds more than averages do, before a training and after it (docs/results.md)",
-    ("dim", 512): "longer rows find more; --dim 128 takes a quarter of the space",
+    ("pooling", "gem"): "CUB's untrained features find more by it than by averages; letters' find as much (docs/results.md)",
+    ("dim", 512): "measured together with gem (docs/results.md); --dim 128 takes a quarter of the space",
     ("loss", "multi-similarity"): "no teacher; --preset ms+obd-sd is the paper's method, obdsd presets lists all",
     ("epochs", 40): "what did well on held-out classes of two data sets; choose your own with --val-fraction 0.3 --score validation",
 }
