@@ -15,7 +15,7 @@ import study.parts  # noqa: F401  registers parts that rows are made of
 from obdsd import cli
 from obdsd.errors import InputError
 from study import arena, calibration, records, reranking, search, suspects, tables, teachers, testing, trials, variants, walk
-from study.plan import CUB, CUB_224, CUB_GEM, CUB_LITE2, LETTERS, LETTERS_GEM, REGIMES, ROWS
+from study.plan import CUB, CUB_224, CUB_GEM, CUB_LITE2, LETTERS, LETTERS_GEM, LETTERS_LITE2, REGIMES, ROWS
 
 
 def compute_features(cub: str) -> None:
@@ -24,6 +24,7 @@ def compute_features(cub: str) -> None:
     for name, model, data, size, pooling in (
         (CUB, lite0, photos, 128, "avg"), (CUB_224, lite0, photos, 224, "avg"), (LETTERS, lite0, "glyphs", 64, "avg"),
         (CUB_GEM, lite0, photos, 224, "gem"), (LETTERS_GEM, lite0, "glyphs", 64, "gem"), (CUB_LITE2, lite2, photos, 260, "gem"),
+        (LETTERS_LITE2, lite2, "glyphs", 260, "gem"),
     ):  # fmt: skip
         file = records.SCRATCH / name
         how = ["--size", str(size), "--pooling", pooling, "--out", str(file)]

@@ -19,6 +19,8 @@ DATA: dict[str, dict[str, str]] = {
     "CUB": {
         "regime": "cub224-gem",
         "before": "cub224-recipes",
+        "pooled": "cub224-gem-128",
+        "longer": "cub224-512",
         "study": "cub",
         "averages": "reranking/CUB, frozen, 224 px",
         "gem": "reranking/CUB, frozen, gem, 224 px",
@@ -26,12 +28,15 @@ DATA: dict[str, dict[str, str]] = {
     "letters": {
         "regime": "letters-gem",
         "before": "letters-recipes",
+        "pooled": "letters-gem-128",
+        "longer": "letters-512",
         "study": "letters",
         "averages": "reranking/letters, frozen, 64 px",
         "gem": "reranking/letters, frozen, gem, 64 px",
     },
 }
-"""Places of a data set: `regime` has generalised-mean pooling and rows of 512 numbers, `before` averages and rows of 128."""
+"""Places of a data set: `regime` has generalised-mean pooling and rows of 512 numbers, `before` averages and rows of 128.
+`pooled` has the pooling alone, `longer` the length alone."""
 BOTH = ("R@1", "MAP@R")
 BREAK = "<br>"  # of a line inside a cell
 WAYS = (("", ""), (", re-ranked", RERANKED))
@@ -51,7 +56,7 @@ class Advice(NamedTuple):
     controlled: str = ""
 
 
-PLAIN_HERE, PLAIN_BEFORE = "{plain} in {regime}", "{plain_before} in {before}"
+PLAIN_HERE, PLAIN_BEFORE = "{plain} in {regime}", "{plain} in {before}"
 ADVICE = (
     Advice(
         "larger images: 224 px",
@@ -76,6 +81,8 @@ ADVICE = (
         "averages and 128 numbers, plain loss",
         PLAIN_BEFORE,
     ),
+    Advice("the pooling alone", "{plain} in {pooled}", "averages and 128 numbers, plain loss", PLAIN_BEFORE),
+    Advice("the length alone", "{plain} in {longer}", "averages and 128 numbers, plain loss", PLAIN_BEFORE),
     Advice("re-rank what a trained head finds", f"{{plain}}{RERANKED} in {{regime}}", "the plain loss", PLAIN_HERE),
     Advice("SupCon", "supcon in {regime}", "the plain loss", PLAIN_HERE),
     Advice("soft labels", "soft in {regime}", "the plain loss", PLAIN_HERE, "smooth labels, no teacher", "soft-uniform in {regime}"),
@@ -100,10 +107,9 @@ def plain_of(regime: str) -> str:
 
 def seeds_of(row: str, data: str) -> reading.Seeds:
     """The runs of `ROW in PLACE` on a data set; none if there are no such records."""
-    places = DATA[data]
-    plain = {"plain": plain_of(places["regime"]), "plain_before": plain_of(places["before"])}
-    name, _, place = row.format(**places, **plain).partition(" in ")
-    return rows_in(place).get(name, {}) if place.startswith(_own(data)) else {}
+    name, _, place = row.partition(" in ")
+    place = place.format(**DATA[data])
+    return rows_in(place).get(name.format(plain=plain_of(place)), {}) if place.startswith(_own(data)) else {}
 
 
 def _own(data: str) -> tuple[str, ...]:

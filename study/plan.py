@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -35,6 +36,7 @@ class Regime:
     folds: tuple[str, ...] = FOLDS
     noise: tuple[float, ...] = NOISE
     test: Change = field(default_factory=dict)  # what only the runs on the test classes have
+    better: str = ""  # a file of features that are better than those of the data
 
 
 RANDOM = {"head_init": "random"}
@@ -103,7 +105,7 @@ LONGER: dict[str, Any] = {
 """The same with embeddings of 512 numbers, from features of another pooling, of which a power may be taken."""
 
 CUB, CUB_224, CUB_GEM, LETTERS, LETTERS_GEM = "cub128.npz", "cub224.npz", "cub224-gem.npz", "letters64.npz", "letters64-gem.npz"
-CUB_LITE2, PHOTOS = "cub260-lite2-gem.npz", "CUB_200_2011"
+CUB_LITE2, LETTERS_LITE2, PHOTOS = "cub260-lite2-gem.npz", "letters260-lite2-gem.npz", "CUB_200_2011"
 
 REGIMES: dict[str, Regime] = {
     "cub-two-layer-free": Regime(data=CUB, common={**QUIET, **TWO_LAYER}, **FREE),
@@ -115,8 +117,12 @@ REGIMES: dict[str, Regime] = {
     "letters-projected-free": Regime(data=LETTERS, common={**QUIET, **PROJECTED}, **FREE),
     "cub224-recipes": Regime(data=CUB_224, **RECIPE),
     "letters-recipes": Regime(data=LETTERS, **RECIPE),
-    "cub224-gem": Regime(data=CUB_GEM, **LONGER),
-    "letters-gem": Regime(data=LETTERS_GEM, **LONGER),
+    "cub224-gem": Regime(data=CUB_GEM, better=CUB_LITE2, **LONGER),
+    "letters-gem": Regime(data=LETTERS_GEM, better=LETTERS_LITE2, **LONGER),
+    "cub224-gem-128": Regime(data=CUB_GEM, **RECIPE),
+    "letters-gem-128": Regime(data=LETTERS_GEM, **RECIPE),
+    "cub224-512": Regime(data=CUB_224, **LONGER),
+    "letters-512": Regime(data=LETTERS, **LONGER),
     "cub-lite2-gem": Regime(data=CUB_LITE2, **LONGER),
     "glyphs": Regime(data="glyphs", common={**GLYPHS}, begin={"epochs": 200, "lr": 3e-3}, turns=((),)),
     "glyphs-noise": Regime(
@@ -191,6 +197,8 @@ ROWS: dict[str, tuple[str, Change]] = {
     "soft-kernel": ("supcon+soft-labels", {"targets": "kernel"}),
     "soft-global-kernel": ("supcon+soft-labels", {"targets": "global-kernel"}),
     "soft-average": ("supcon+soft-labels", {"keep": "average"}),
+    "soft-better": ("supcon+soft-labels", {}),
+    "psd-better": ("ms+psd-constant", {}),
     "anchor-others": ("ms+anchor", {"matching": "kl(diagonal=false)"}),
     "anchor-rcl": ("ms+anchor", {"matching": "rcl"}),
     "anchor-rkd": ("ms+anchor", {"matching": "rkd"}),
@@ -205,15 +213,19 @@ BEGIN: dict[str, Change] = {
     "anchor-cosine": {"weight": 10.0},
 }
 """Where the search of a row begins, if the regime's weight is not of its kind."""
+TAUGHT = ("soft-better", "psd-better")
+"""Rows whose teacher is the features of a larger network at larger images, those of the regime's file `better`."""
 FIRST_STUDY = tuple(ROWS)[: list(ROWS).index("ms-tuned")]
 LATER = tuple(row for row in ROWS if row not in FIRST_STUDY)
 NETWORK_ROWS = ("ms", "obd-sd", "psd", "mean-mix", "uniform-mix", "flat")
-RECIPE_ROWS = (*NETWORK_ROWS, "anchor", *LATER)
-GEM_ROWS = ("ms", "psd", "obd-sd", "ms-tuned", "supcon", "soft", "soft-uniform", "soft-random", "soft-average", "anchor-cosine")
+RECIPE_ROWS = (*NETWORK_ROWS, "anchor", *(row for row in LATER if row not in TAUGHT))
+GEM_ROWS = ("ms", "psd", "obd-sd", "ms-tuned", "supcon", "soft", "soft-uniform", "soft-random", "soft-average", "anchor-cosine", *TAUGHT)
+PLAIN_ROWS = ("ms", "ms-tuned")
 OWN_ROWS = {
     **dict.fromkeys(("cub-network-paper", "cub-network-free"), NETWORK_ROWS),
     **dict.fromkeys(("cub224-recipes", "letters-recipes"), RECIPE_ROWS),
     **dict.fromkeys(("cub224-gem", "letters-gem"), GEM_ROWS),
+    **dict.fromkeys(("cub224-gem-128", "letters-gem-128", "cub224-512", "letters-512"), PLAIN_ROWS),
     "cub-lite2-gem": ("ms", "supcon", "soft", "soft-uniform"),
 }
 
@@ -233,6 +245,8 @@ WALKS = {
 
 def options_of(regime: Regime, row: str, data: str, point: Change) -> TrainOptions:
     start, own = ROWS[row]
+    if row in TAUGHT:
+        own = {"teacher": f"embeddings({os.path.relpath(SCRATCH / regime.better)})"}
     return preset(start, data, **{**regime.common, **own, **point})
 
 

@@ -48,8 +48,12 @@ def test_a_teacher_stands_beside_the_plain_loss_and_its_control_below(recipes):
 
 
 def test_pooling_and_length_stand_beside_the_best_plain_loss_before_over_the_seeds_of_both(recipes):
-    """Gains of 40 - 39 and 42 - 37; the third seed of the other has no partner."""
+    """Gains of 40 - 39 and 42 - 37; the third seed of the other has no partner. Each alone has a plain loss of its own."""
     assert line("generalised-mean pooling and 512 numbers, plain loss")[:2] == ["41.0, +3.0 (-22.4 to +28.4)", "4.1, +0.3 (-2.2 to +2.8)"]
+    assert line("the pooling alone") is None
+    write_rows_of("cub224-gem-128/test", {"ms": (0.2, 0.2), "ms-tuned": (0.41, 0.39)})
+    write_chosen(recipes, "cub224-gem-128", {"ms": {}, "ms-tuned": {}}, {"ms-tuned": 0.9})
+    assert line("the pooling alone")[0] == "40.0, +2.0 (+2.0 to +2.0)"
 
 
 def test_re_ranked_rows_stand_beside_the_same_runs_by_cosine(recipes):

@@ -100,6 +100,13 @@ def test_every_row_differs_from_every_other():
     assert len({str(options) for options in made}) == len(plan.ROWS)
 
 
+def test_better_features_of_the_same_data_teach():
+    for name, file in (("cub224-gem", plan.CUB_LITE2), ("letters-gem", plan.LETTERS_LITE2)):
+        regime = plan.REGIMES[name]
+        made = [plan.options_of(regime, row, "rows.npz", plan.beginning(regime, row)) for row in plan.TAUGHT]
+        assert all(str(options.teacher).endswith(f"{file})") for options in made)
+
+
 def test_the_plans_find_their_records(monkeypatch):
     """The records that are committed: of every row that was tested, every variant, every beginning and every trial."""
     planned = {}
