@@ -14,6 +14,7 @@ from typing import Any
 import study.parts  # noqa: F401  registers parts that rows are made of
 from obdsd import cli
 from obdsd.errors import InputError
+from obdsd.processes import keep_memory
 from study import arena, calibration, records, reranking, search, suspects, tables, teachers, testing, trials, variants, walk
 from study.plan import CUB, CUB_224, CUB_GEM, CUB_LITE2, LETTERS, LETTERS_GEM, LETTERS_LITE2, REGIMES, ROWS
 
@@ -97,4 +98,5 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    keep_memory()
     main()
