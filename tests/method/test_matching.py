@@ -330,7 +330,7 @@ def test_many_angles_are_taken_in_chunks(monkeypatch):
     whole = relational_angle(x, t)
     expected = torch.autograd.grad(whole, x)[0]
     calls, apart = [], relations._angles_apart
-    monkeypatch.setattr(relations, "ANGLE_BYTES", 3 * 8 * 8 * (2 * 8 + 4 + 9))
+    monkeypatch.setattr(relations, "ANGLE_BYTES", 3 * relations.ANGLE_COPIES * 8 * 8 * 8)
     monkeypatch.setattr(relations, "_angles_apart", lambda *some: (calls.append(some[2:]), apart(*some))[1])
     chunked = relational_angle(x, t)
     assert calls == [(0, 3), (3, 6), (6, 9)]

@@ -16,7 +16,8 @@ from torch.utils.checkpoint import checkpoint
 from obdsd.method.checks import check_number, check_temperature, require
 from obdsd.method.matching import OfRows
 
-ANGLE_BYTES = 256 * 2**20  # of sides and angles held at a time: all of 280 rows of length 128
+ANGLE_BYTES = 256 * 2**20  # of angles held at a time: all of 220 rows
+ANGLE_COPIES = 6  # how many numbers are held for each angle, until the backward pass is done
 EQUAL = 1e-6  # rows that are nearer than this count as equal
 
 
@@ -51,7 +52,7 @@ class RKD(OfRows):
 
     Args:
         distance: Weight of the distances.
-        angle: Weight of the angles. They take b³·d steps; of more than about 280 rows they are computed twice, to bound the memory.
+        angle: Weight of the angles. They take b³ steps; of more than about 220 rows they are computed twice, to bound the memory.
     """
 
     distance: float = 1.0
@@ -112,37 +113,39 @@ def _in_their_mean(D: Tensor) -> Tensor:
 def relational_angle(student: Float[Tensor, "b d"], teacher: Float[Tensor, "b e"]) -> Float[Tensor, ""]:
     """RKD's angles, of any rows; a chunk of vertices at a time where all would take too much memory."""
     n = len(student)
-    bytes_a_vertex = student.element_size() * n * (2 * n + student.shape[1] + teacher.shape[1])
-    chunk = max(1, ANGLE_BYTES // bytes_a_vertex)
+    D = distances(student)
+    with torch.no_grad():
+        of_teacher = distances(teacher)
+    chunk = max(1, ANGLE_BYTES // (ANGLE_COPIES * student.element_size() * n * n))
     if chunk >= n:
-        return _angles_apart(student, teacher, 0, n) / n**3
+        return _angles_apart(D, of_teacher, 0, n) / n**3
     total = student.new_zeros(())
-    for first in range(0, n, chunk):  # nothing of a chunk is kept for the backward pass but the rows
-        apart = checkpoint(_angles_apart, student, teacher, first, first + chunk, use_reentrant=False, preserve_rng_state=False)
+    for first in range(0, n, chunk):  # nothing of a chunk is kept for the backward pass but the distances
+        apart = checkpoint(_angles_apart, D, of_teacher, first, first + chunk, use_reentrant=False, preserve_rng_state=False)
         total = total + apart
     return total / n**3
 
 
 def _angles_apart(student: Tensor, teacher: Tensor, first: int, end: int) -> Tensor:
-    """The sum of smooth L1 over the triangles of some vertices."""
+    """The sum of smooth L1 over the triangles of some vertices, by the distances of all rows."""
     with torch.no_grad():
-        of_teacher = cosines_at(teacher[first:end], teacher)
-    return F.smooth_l1_loss(cosines_at(student[first:end], student), of_teacher, reduction="sum")
+        of_teacher = cosines_at(slice(first, end), teacher)
+    return F.smooth_l1_loss(cosines_at(slice(first, end), student), of_teacher, reduction="sum")
 
 
-def cosines_at(vertices: Float[Tensor, "v d"], rows: Float[Tensor, "b d"]) -> Float[Tensor, "v b b"]:
-    """The cosine of the angle at every vertex between any two rows; 0 with a row that is the vertex itself.
+def cosines_at(vertices: slice, D: Float[Tensor, "b b"]) -> Float[Tensor, "v b b"]:
+    """The cosine of the angle at each vertex i between any two rows, (D_ij² + D_ik² - D_jk²) / 2 D_ij D_ik; 0 with a row that is i itself.
 
     >>> corner = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
-    >>> cosines_at(corner[:1], corner)[0].abs()
+    >>> cosines_at(slice(0, 1), distances(corner))[0]
     tensor([[0., 0., 0.],
             [0., 1., 0.],
             [0., 0., 1.]])
     """
-    sides = rows[None] - vertices[:, None]  # (v, b, d)
-    apart = torch.linalg.vector_norm(sides.detach(), dim=2, keepdim=True) > EQUAL  # else its direction's gradient has no bound
-    directions = F.normalize(sides * apart, dim=2)
-    return directions @ directions.mT
+    squares, sides = D.square(), D[vertices]
+    inverse = torch.where(sides > EQUAL, 1 / sides, 0.0)
+    of_sides = squares[vertices]
+    return (of_sides[:, :, None] + of_sides[:, None, :] - squares) * (inverse[:, :, None] * inverse[:, None, :] / 2)
 
 
 def probabilistic(student: Float[Tensor, "b d"], teacher: Float[Tensor, "b e"]) -> Float[Tensor, ""]:
