@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,17 +11,17 @@ import numpy as np
 from obdsd import arena
 from obdsd.experiments.leaving_out import left_out
 from obdsd.experiments.timing import relative_time
-from obdsd.experiments.tuning import candidates, with_value_of
+from obdsd.experiments.tuning import settle
 from obdsd.files import write_json
 from obdsd.options import TrainOptions
 from obdsd.presets import resolve_with_idle
-from study.plan import CUB_224, LETTERS
 from study.reading import Rows, Seeds, by_seed, difference_cells, mean_score, of_folds, over_seeds, recall, times_of
 from study.records import RESULTS, SCRATCH, locked, records, run_all
-from study.search import features, on_folds
+from study.search import chosen_point, data_of, on_folds
 
-GROUNDS = {"arena-cub224": CUB_224, "arena-letters64": LETTERS}
-"""Where the records are, and of which features."""
+GROUNDS = {"arena-cub224": "cub224-recipes", "arena-letters64": "letters-recipes"}
+"""Where the records are, and of which regime the features are, and the epochs and learning rate with which the search of all rows begins:
+those that held-out classes chose for its plain loss."""
 FOR_ALL: dict[str, Any] = {"evaluate_every": 0}
 SEEDS, TURNS = 5, 60
 VERDICTS = {"better": "better", "undecided": "not told apart", "worse": "worse", "single": "one seed"}
@@ -29,15 +30,9 @@ VERDICTS = {"better": "better", "undecided": "not told apart", "worse": "worse",
 def run_arena(seeds: int = SEEDS, jobs: int = 1) -> None:
     """Train the arena on frozen features of CUB-200-2011 and of the built-in letters: the search, what it chose, the test, and times."""
     for ground in GROUNDS:
-        rows = _rows(ground)
-        tried = candidates(rows)
-        plan = {}
-        for row, values in tried.items():
-            for value, options in values.items():
-                plan |= dict(on_folds(f"{ground}/search/{row}/{value}", options))
-        run_all(plan, jobs)
-        chosen = _settle(ground, tried)
-        settled = {row: with_value_of(options, tried[row][chosen[row]["chosen"]]) for row, options in rows.items()}
+        settled, chosen = settle(_rows(ground), lambda tried, ground=ground: _searched(ground, tried, jobs))
+        with locked(ground):
+            write_json(RESULTS / ground / "chosen.json", _means(chosen))
         run_all(
             {
                 f"{ground}/test/{row}/seed-{seed}": options.replace(seed=seed, reference=row == arena.ROWS[0] and seed == 0)
@@ -49,26 +44,32 @@ def run_arena(seeds: int = SEEDS, jobs: int = 1) -> None:
         _times(ground, settled)
 
 
+def _searched(ground: str, tried: Mapping[str, TrainOptions], jobs: int) -> dict[str, list[float]]:
+    """Recall@1 on held-out classes of every value of every row, fold by fold."""
+    plan = [entry for name, options in tried.items() for entry in on_folds(f"{ground}/search/{name}", options)]
+    run_all(dict(plan), jobs)
+    runs = records(f"{ground}/search")
+    return {name: [recall(run) for run in of_folds(runs, name)] for name in tried}
+
+
+def _means(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """What was chosen of each row, and the mean of the folds of every value."""
+    means = {
+        row: {value: round(float(np.mean(recalls)), 6) for value, recalls in each["validation"].items()} for row, each in chosen.items()
+    }
+    return {row: {**each, "validation": means[row]} for row, each in chosen.items()}
+
+
 def _rows(ground: str) -> dict[str, TrainOptions]:
     """The rows that can be trained there; of the others the reasons are written down."""
-    data = features(GROUNDS[ground])
-    entries = arena.entries(data, FOR_ALL, None)
-    rows = {name: resolve_with_idle({"data": data, **entry, **FOR_ALL})[0] for name, entry in entries.items()}
+    regime = GROUNDS[ground]
+    data, for_all = data_of(regime), {**FOR_ALL, **chosen_point(regime, "ms")}
+    entries = arena.entries(data, for_all, None)
+    rows = {name: resolve_with_idle({"data": data, **entry, **for_all})[0] for name, entry in entries.items()}
     missing = left_out(rows, rows, SCRATCH / ground / "none", arena.without(None), tune=True)
     (RESULTS / ground).mkdir(parents=True, exist_ok=True)
     write_json(RESULTS / ground / "left-out.json", missing)
     return {name: options for name, options in rows.items() if name not in missing}
-
-
-def _settle(ground: str, tried: dict[str, dict[str, TrainOptions]]) -> dict[str, Any]:
-    """Write what the held-out classes chose of each row: Recall@1 there, mean of the folds, of every value."""
-    runs, chosen = records(f"{ground}/search"), {}
-    for row, values in tried.items():
-        means = {value: float(np.mean([recall(run) for run in of_folds(runs, f"{row}/{value}")])) for value in values}
-        chosen[row] = {"chosen": max(means, key=lambda value: means[value]), "validation": {each: round(means[each], 6) for each in means}}
-    with locked(ground):
-        write_json(RESULTS / ground / "chosen.json", chosen)
-    return chosen
 
 
 def _times(ground: str, settled: dict[str, TrainOptions]) -> None:

@@ -11,14 +11,15 @@ from study import arena, records
 from study.reading import recall
 from study.tests.made_up import cells_of, write_chosen, write_rows_of
 
-SMALL = {"epochs": 1, "batch_size": 8, "dim": 4, "evaluate_every": 0, "device": "cpu", "lr": 0.01}
+SMALL = {"batch_size": 8, "dim": 4, "evaluate_every": 0, "device": "cpu", "lr": 0.01}
 
 
 def test_the_arena_is_searched_tested_and_told(places, rows, monkeypatch):
     monkeypatch.setattr(obdsd.arena, "ROWS", ("ms", "epshn", "proxy-gml", "ms+plg"))
     monkeypatch.setitem(obdsd.arena.NEEDS, "epshn", {"per_class": 10})  # more than there are
-    monkeypatch.setattr(arena, "GROUNDS", {"arena-tiny": "tiny.npz"})
-    monkeypatch.setattr(arena, "features", lambda name: rows)
+    monkeypatch.setattr(arena, "GROUNDS", {"arena-tiny": "tiny"})
+    monkeypatch.setattr(arena, "data_of", lambda regime: rows)
+    monkeypatch.setattr(arena, "chosen_point", lambda regime, row: {"epochs": 2})
     monkeypatch.setattr(arena, "FOR_ALL", SMALL)
     monkeypatch.setattr(arena, "TURNS", 1)
     arena.run_arena(seeds=2)
@@ -34,7 +35,8 @@ def test_the_arena_is_searched_tested_and_told(places, rows, monkeypatch):
         setting, _, value = entry["chosen"].partition("=")
         options = runs[f"test/{row}/seed-1"]["options"]
         assert obdsd.arena.value_of(preset("ms", rows, lr=options["lr"], loss=options["loss"]), setting) == float(value)
-        assert (options["score"], options["val_fold"]) == ("test", None)
+        assert (options["score"], options["val_fold"], options["epochs"]) == ("test", None, 2)
+        assert f"lr={options['lr']:g}" == chosen["ms"]["chosen"]
     assert json.loads((folder / "times.json").read_text()).keys() == {"proxy-gml"}
     first, second, *left = cells_of(arena.arena_table("arena-tiny"))
     assert (first[0], second[0], second[2]) == ("ms", "proxy-gml", chosen["proxy-gml"]["chosen"])

@@ -17,6 +17,7 @@ from obdsd.experiments import compare
 from obdsd.experiments.comparison import read_comparison
 from obdsd.experiments.statistics import Interval
 from obdsd.experiments.tables import ranked, rows_of, sentences
+from obdsd.experiments.tuning import settle
 from obdsd.presets import preset
 from obdsd.training import RunRecord, train
 from tests.made_up import write_rows
@@ -77,6 +78,27 @@ def test_each_rows_setting_is_the_best_on_held_out_classes_and_is_tested(finishe
             options = RunRecord.read(finished / row / f"seed-{seed}").options
             assert arena.value_of(options, setting) == float(value)
             assert (options.score, options.val_fold) == ("test", None)
+
+
+@pytest.mark.parametrize(("best", "rate"), [("ms/lr=0.03", 0.03), ("ms/lr=0.01", 0.01)])
+def test_rows_that_have_the_baselines_learning_rate_go_on_from_the_chosen_one(data, best, rate):
+    """Not one that brings its own."""
+    rows = {name: preset(name, data, **OPTIONS) for name in ("ms", "ms+psd", "supcon", "margin")}
+    rows["margin"] = rows["margin"].replace(lr=0.5)
+    asked = []
+
+    def recalls_of(plan):
+        asked.append({name: options.lr for name, options in plan.items()})
+        return {name: [0.4, 0.6 if name in (best, "margin/lr=0.15", "ms+psd/weight=1000") else 0.5] for name in plan}
+
+    settled, chosen = settle(rows, recalls_of)
+    assert asked[0] == {"ms/lr=0.01": 0.01, "ms/lr=0.003": 0.003, "ms/lr=0.03": 0.03}
+    assert {name: lr for name, lr in asked[1].items() if name.startswith("ms+psd")} == dict.fromkeys(
+        ("ms+psd/weight=100", "ms+psd/weight=10", "ms+psd/weight=1000"), rate
+    )
+    assert {name: options.lr for name, options in settled.items()} == {"ms": rate, "ms+psd": rate, "supcon": rate, "margin": 0.15}
+    assert settled["ms+psd"].weight == 1000.0
+    assert [*chosen["supcon"]["validation"]] == [f"lr={rate:g}", f"lr={0.3 * rate:g}", f"lr={3 * rate:g}"]
 
 
 def test_the_search_never_reads_the_test_classes(data, finished, tmp_path):
@@ -172,9 +194,9 @@ def test_rows_that_are_named_beside_the_arena_come_in_their_place(data, monkeypa
 
 
 def test_a_run_of_the_search_that_fails_ends_it_at_once_or_at_the_end(data, tmp_path):
-    rows = {name: preset(name, data, **OPTIONS) for name in ("ms", "ms+psd")}
+    rows = {name: preset(name, data, **OPTIONS) for name in ("ms", "ms+psd", "ms+flat")}
     broken = {**rows, "ms+psd": rows["ms+psd"].replace(loss="pml(BaseMetricLossFunction)")}
-    for keep_going, through in ((False, 3), (True, 6)):
+    for keep_going, through in ((False, 6), (True, 12)):
         out = tmp_path / str(keep_going)
         with pytest.raises(InputError, match=r"search/ms\+psd/weight=100/fold-0of3-seed-100: epoch 1, step 1: BaseMetricLossFunction"):
             compare(broken, [0], out, show=False, tuned=True, keep_going=keep_going)

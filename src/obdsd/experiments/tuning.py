@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +37,41 @@ def runs_of(tried: Mapping[str, Mapping[str, TrainOptions]]) -> int:
     return sum(map(len, tried.values())) * len(FOLDS)
 
 
+Recalls = Mapping[str, Sequence[float]]  # by ROW/VALUE, the Recall@1 of its runs on held-out classes
+
+
 def tune(rows: Mapping[str, TrainOptions], out: Path, *, jobs: int, show: bool, keep_going: bool, count: Count) -> dict[str, TrainOptions]:
     """The rows with the value of their main setting that did best on the held-out classes; `chosen.json` in `out` tells of all."""
-    tried = candidates(rows)
-    plan = {f"{name}/{value}": options for name, values in tried.items() for value, options in values.items()}
-    recalls = search(plan, FOLDS, [SEARCH_SEED], out / SEARCH, jobs=jobs, show=show, keep_going=keep_going, count=count)
-    chosen, settled = {}, {}
-    for name, values in tried.items():
-        best = max(values, key=lambda value: np.mean(recalls[f"{name}/{value}"]))
-        settled[name] = with_value_of(rows[name], values[best])
-        chosen[name] = {"chosen": best, "validation": {value: recalls[f"{name}/{value}"] for value in values}}
+
+    def recalls_of(plan: Mapping[str, TrainOptions]) -> Recalls:
+        return search(plan, FOLDS, [SEARCH_SEED], out / SEARCH, jobs=jobs, show=show, keep_going=keep_going, count=count)
+
+    settled, chosen = settle(rows, recalls_of)
     write_json(out / CHOSEN, chosen)
     return settled
+
+
+def settle(
+    rows: Mapping[str, TrainOptions], recalls_of: Callable[[Mapping[str, TrainOptions]], Recalls]
+) -> tuple[dict[str, TrainOptions], dict[str, Any]]:
+    """The rows with their main setting chosen, and what each value came to.
+
+    The baseline's is chosen first. If that is the learning rate, rows that have the baseline's go on from the one that was chosen: else
+    a baseline at a good rate would stand beside others at a bad one.
+    """
+    baseline, *others = rows
+    settled, chosen = dict(rows), {}
+    for names in ([baseline], others):
+        for name in names:
+            if rows[name].lr == rows[baseline].lr:
+                settled[name] = rows[name].replace(lr=settled[baseline].lr)
+        tried = candidates({name: settled[name] for name in names})
+        recalls = recalls_of({f"{name}/{value}": options for name, values in tried.items() for value, options in values.items()})
+        for name, values in tried.items():
+            best = max(values, key=lambda value: np.mean(recalls[f"{name}/{value}"]))
+            settled[name] = with_value_of(settled[name], values[best])
+            chosen[name] = {"chosen": best, "validation": {value: recalls[f"{name}/{value}"] for value in values}}
+    return settled, chosen
 
 
 def with_value_of(options: TrainOptions, best: TrainOptions) -> TrainOptions:
