@@ -49,6 +49,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "other-ways": reranking.write_other_ways,
     "suspects": suspects.run_suspects,
     "calibration": calibration.run_calibration,
+    "similarities": arena.write_similarities,
     "arena": arena.run_arena,
     "teachers": teachers.run_teachers,
     "trials": trials.run_trials,

