@@ -170,6 +170,18 @@ def numbered(values: Sequence[Any], as_listed: bool = False) -> tuple[NDArray[An
     return names[order], np.argsort(order)[numbers]
 
 
+def grouped(values: Sequence[Any]) -> NDArray[np.int64]:
+    """The group of each item; one whose cell is empty or NaN is in none, so it gets one of its own.
+
+    >>> grouped(["a", "", "a", ""]).tolist()
+    [1, 2, 1, 3]
+    """
+    names, groups = numbered(values)
+    alone = np.isin(names, ("", "nan"))[groups]
+    groups[alone] = len(names) + np.arange(alone.sum())
+    return groups
+
+
 def some(names: Sequence[str], most: int = 5) -> str:
     """The first few of many names, for a message."""
     return ", ".join(names[:most]) + (", …" if len(names) > most else "")
