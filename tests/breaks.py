@@ -247,6 +247,8 @@ BREAKS = [
      "training/test_verifying.py::test_a_number_that_does_not_follow_is_named", "a score that the run never had passes"),
     ("method/diffusion.py", "(low, high, total)", "(low, high)",
      "method/test_checks.py::test_bad_input_is_refused_in_one_clear_line", "an infinite transition gives finite numbers"),
+    ("loading.py", "            with _signals_wait():\n", "            if True:\n",
+     "test_loading.py::test_nor_is_one_that_reaches_them_while_they_start", "a process that starts is met by a signal"),
     ("training/loop.py", 'check_carried("workers", options.workers or 0)', "pass",
      "experiments/test_comparison.py::test_more_processes_than_the_machine_carries_are_refused_before_any_run",
      "too many workers train first"),
