@@ -95,6 +95,15 @@ def test_held_out_items_are_told(obdsd, rows, written, tmp_path):
     assert (code, told.count("model="), line in told) == (0, 1, True)
 
 
+def test_a_file_of_embeddings_tells_what_its_model_has_seen(obdsd, trained, rows, tmp_path):
+    """Where its training classes are scored again."""
+    assert obdsd("embed", trained.folder, rows, "--out", tmp_path / "all.npz")[0] == 0
+    assert "model=" not in obdsd("evaluate", tmp_path / "all.npz")[2]
+    code, _, told = obdsd("evaluate", tmp_path / "all.npz", "--merge")
+    line = f"model={tmp_path / 'all.npz'}: 12 of the 20 classes of test have names of its training classes and may not be new to it\n"
+    assert (code, line in told) == (0, True)
+
+
 def test_of_a_model_that_does_not_say_which_items_trained_it_it_is_told(trained, rows):
     """An earlier version knew image files by samples of their bytes, which cannot be compared."""
     seen = Embedder.load(trained.folder / "model").trained_on

@@ -65,7 +65,7 @@ def embeddings(path: Path, seed: int = 0, test_fraction: float = 0.5) -> Collect
     else:
         labels = vectors.labels.tolist()
         collection = collect(str(path), items, labels, splits, groups=vectors.groups, seed=seed, test_fraction=test_fraction)
-    return replace(collection, photos=vectors.photos, made_by=vectors.made_by)
+    return replace(collection, photos=vectors.photos, made_by=vectors.made_by, trained_on=vectors.trained_on)
 
 
 def read_vectors(path: Path) -> Vectors:

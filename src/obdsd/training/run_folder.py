@@ -133,7 +133,7 @@ class RunRecord:
         if not file.exists():
             return {}
         try:
-            with np.load(file) as kept:
+            with file.open("rb") as stream, np.load(stream) as kept:
                 return {name: kept[name] for name in kept.files}
         except (OSError, ValueError, EOFError, TypeError, zlib.error, zipfile.BadZipFile) as damage:  # a bare .npy is no context, too
             raise InputError(f"{file}: is damaged ({' '.join(str(damage).split())[:120]}); remove it, and it is computed anew") from damage
