@@ -143,7 +143,7 @@ def cosines_at(vertices: slice, D: Float[Tensor, "b b"]) -> Float[Tensor, "v b b
             [0., 0., 1.]])
     """
     squares, sides = D.square(), D[vertices]
-    inverse = torch.where(sides > EQUAL, 1 / sides, 0.0)
+    inverse = (sides > EQUAL) / sides.clamp(min=EQUAL)
     of_sides = squares[vertices]
     return (of_sides[:, :, None] + of_sides[:, None, :] - squares) * (inverse[:, :, None] * inverse[:, None, :] / 2)
 

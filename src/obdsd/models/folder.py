@@ -139,7 +139,7 @@ def read(folder: Path) -> tuple[Description, dict[str, Tensor]]:
     if isinstance(record, dict):
         if isinstance(record.get("format"), int) and record["format"] in EARLIER:
             record = {**record, **EARLIER[record["format"]], "format": FORMAT}
-            if isinstance(record["trained_on"], dict) and record.get("preprocessing") is not None:  # image files were known by samples
+            if isinstance(record.get("trained_on"), dict) and record.get("preprocessing") is not None:  # image files were known by samples
                 record["trained_on"] = {**record["trained_on"], "items": {}}
         check_format(path, "model", record, FORMAT, "save the model again")
     try:
