@@ -58,6 +58,8 @@ def test_a_comparison_by_one_command(rows, tmp_path, capsys):
         ("x: {preset: ms+obd-sd, omega: 1.5}", "row x: --targets batch-diffusion(omega=1.5): --omega 1.5 must lie in [0, 1); try 0.3"),
         ("x: {preset: ms, seed: 3}", "row x: seed is the same for all rows; leave it out there"),
         ("a/b: {preset: ms}", "row='a/b' names a folder; begin with a letter or digit, and use letters, digits and . + - _"),
+        ("comparison.json: {preset: ms}", "row='comparison.json' has the name of what the comparison writes beside its rows"),
+        ("search: {preset: ms}", "row='search' has the name of what the comparison writes beside its rows; choose another"),
         ("..: {preset: ms}", "row='..' names a folder; begin with a letter or digit"),
         ("-1+2: {preset: ms}", "row='-1+2' names a folder; begin with a letter or digit"),
     ],

@@ -21,7 +21,7 @@ from obdsd.evaluation.metrics import METRICS, Metric
 from obdsd.experiments.runs import carry_out, tell
 from obdsd.experiments.statistics import Interval, class_interval, t_interval
 from obdsd.experiments.timing import SECONDS, relative_time
-from obdsd.experiments.tuning import candidates, read_chosen, runs_of, tune
+from obdsd.experiments.tuning import SEARCH, candidates, read_chosen, runs_of, tune
 from obdsd.files import check_format, read_mapping, write_json
 from obdsd.options import OPENING, TrainOptions
 from obdsd.terminal import Count
@@ -141,6 +141,8 @@ def _place(out: Path, row: str, seed: int) -> Path:
     """Where a run of a comparison is. No row's name leads out of the folder, and none is a formula to a spreadsheet."""
     if not re.fullmatch(r"\w[\w.+-]*", str(row)):
         raise InputError(f"row={row!r} names a folder; begin with a letter or digit, and use letters, digits and . + - _")
+    if row == SEARCH or Path(row).suffix in (".json", ".csv", ".md", ".html"):
+        raise InputError(f"row={row!r} has the name of what the comparison writes beside its rows; choose another")
     return out / row / f"seed-{seed}"
 
 
