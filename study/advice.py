@@ -87,6 +87,22 @@ ADVICE = (
     Advice("SupCon", "supcon in {regime}", "the plain loss", PLAIN_HERE),
     Advice("soft labels", "soft in {regime}", "the plain loss", PLAIN_HERE, "smooth labels, no teacher", "soft-uniform in {regime}"),
     Advice("PSD", "psd in {regime}", "the plain loss", PLAIN_HERE),
+    Advice(
+        "the features of a larger network teach, by the KL",
+        "psd-better in {regime}",
+        "the plain loss",
+        PLAIN_HERE,
+        "the epoch before teaches (PSD)",
+        "psd in {regime}",
+    ),
+    Advice(
+        "they share the labels, as soft labels",
+        "soft-better in {regime}",
+        "the plain loss",
+        PLAIN_HERE,
+        "smooth labels, no teacher",
+        "soft-uniform in {regime}",
+    ),
     Advice("OBD-SD (averages, 128 numbers)", "obd-sd in {before}", "the plain loss", PLAIN_BEFORE, "PSD, no walk", "psd in {before}"),
     Advice(
         "a whole network at 96 px: features at 224 px teach it",
