@@ -83,7 +83,8 @@ def weights(row: str, point: Change) -> tuple[Change, ...]:
     """Other weights than the present one, if the row has one."""
     scales = next((scales for start, scales in SCALES.items() if row.startswith(start)), (0.1, 10.0))
     most = 0.95 if row.startswith("soft") else float("inf")  # a share
-    return tuple({"weight": min(most, point["weight"] * scale)} for scale in scales) if "weight" in point else ()
+    scaled = (float(f"{point['weight'] * scale:.6g}") for scale in scales if "weight" in point)  # as a record has it
+    return tuple({"weight": min(most, weight)} for weight in scaled)
 
 
 RECIPE: dict[str, Any] = {

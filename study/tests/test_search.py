@@ -165,3 +165,9 @@ def test_features_that_cannot_be_computed_are_an_error(places, monkeypatch):
     monkeypatch.setattr("obdsd.cli.main", lambda _: 1)
     with pytest.raises(SystemExit, match="the features could not be computed"):
         study.main(["features", "--cub", "nowhere"])
+
+
+def test_a_weight_that_is_scaled_twice_is_the_one_that_a_record_has():
+    (once, _) = plan.weights("anchor-rcl", {"weight": 1.0})
+    assert plan.weights("anchor-rcl", once)[0] == {"weight": 0.01}  # not 0.010000000000000002
+    assert plan.weights("ms", {"lr": 1e-4}) == ()
