@@ -162,7 +162,7 @@ def short_table(_: str) -> reading.Rows:
     untrained = (("untrained features", "averages"), ("untrained, `--pooling gem`", "gem"))
     rows = [
         *((f"{name}{tail}", f"{how} in {{{place}}}") for name, place in untrained for (tail, _), how in zip(WAYS, HOW, strict=True)),
-        *((f"plain loss on these, 512 numbers{tail}", f"{{plain}}{way} in {{regime}}") for tail, way in WAYS),
+        *((f"a head on these, Multi-Similarity, 512 numbers{tail}", f"{{plain}}{way} in {{regime}}") for tail, way in WAYS),
     ]
     for name, row in rows:
         runs = [seeds_of(row, data) for data in DATA]

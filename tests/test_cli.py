@@ -63,6 +63,7 @@ def test_help_explains_every_option_in_sentences_on_lines_that_fit(command, caps
     text = printed(capsys, command, "--help-all" if command in ("train", "compare") else "--help")
     assert max(map(len, text.splitlines())) <= parser.WIDTH == 110
     assert text.startswith(f"usage: obdsd {command} ")
+    assert " object at 0x" not in text
     words = " ".join(text.split())
     for name, field in cli._module(command).Options.__dataclass_fields__.items():
         if "sentence" not in field.metadata:  # the options of a training, for compare; what calibrate's model says itself

@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 import torch
 
+from obdsd import loading
 from obdsd.errors import InputError, Terminated
 from obdsd.evaluation.embedding import embed
 from obdsd.loading import Loader
@@ -32,6 +33,25 @@ class Signalled:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_all_processes_is_not_for_them(number):
     assert [int(batch) for batch in Loader(Signalled(number), batch_size=1, num_workers=2)] == list(range(8))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_nor_is_one_that_reaches_them_while_they_start(monkeypatch, number):
+    """Before they know what to do about it: with what they inherit, they would do what the process that trains does."""
+
+    def begin(worker):
+        os.kill(os.getpid(), number)
+        time.sleep(0.1)
+        heed(worker)
+
+    heed = loading._heed_the_parent_alone
+    monkeypatch.setattr(loading, "_heed_the_parent_alone", begin)
+    before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("met by a signal"))
+    try:
+        assert [int(batch) for batch in Loader(range(8), batch_size=1, num_workers=2)] == list(range(8))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & {signal.SIGTERM, signal.SIGINT}
 
 
 def test_a_lost_process_is_told_where_its_batch_is_asked_for():

@@ -180,6 +180,15 @@ def test_a_run_is_called_what_it_is(name, changes, called, data):
     assert resolve(config) == resolve(beyond_preset(config)) == options
 
 
+@pytest.mark.parametrize("none", [None, 3, ["ms"]])
+def test_a_preset_that_is_no_text_is_refused_as_any_other_option(none):
+    """Of a configuration that somebody wrote by hand."""
+    config = {"data": "rows.npz", "preset": none}
+    assert beyond_preset(config) == config
+    with pytest.raises(InputError, match="preset"):
+        resolve(config)
+
+
 def test_a_teacher_beside_a_plain_loss_is_obd_sd_with_that_teacher():
     for data in ("x.npz", "cars196:x"):
         walk = preset("margin+obd-sd", data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import fcntl
+import hashlib
 import io
 import json
 import os
@@ -18,6 +19,7 @@ from typing import IO, Any
 from obdsd.errors import InputError
 
 MOST_VALUES = 100_000  # in a YAML file
+CHUNK = 1 << 20  # bytes of a file that are read at once
 _MARK = "obdsd-"  # in the names of files that are being written
 
 
@@ -77,6 +79,15 @@ def check_file(path: Path) -> None:
     """Refuse what is no file to be read: a pipe would be waited for without end."""
     if not os.path.isfile(path):
         raise InputError(f"{path}: {'is no regular file' if os.path.exists(path) else 'no such file'}; check the path")
+
+
+def file_digest(path: Path, before: bytes = b"") -> bytes:
+    """16 bytes that tell a whole file, and what stands before it, from all others."""
+    digest = hashlib.blake2b(before, digest_size=16)
+    with path.open("rb", buffering=0) as file:
+        while content := file.read(CHUNK):
+            digest.update(content)
+    return digest.digest()
 
 
 def check_place(path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -36,7 +37,8 @@ class Loader(DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         before = signal.getsignal(signal.SIGCHLD)
         try:
-            self._batches = batches = super().__iter__()
+            with _signals_wait():
+                self._batches = batches = super().__iter__()
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGCHLD, before or signal.SIG_DFL)  # torch's would raise in the middle of a step
             yield from batches
@@ -48,12 +50,24 @@ class Loader(DataLoader[Any]):
             raise
 
 
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """A process that starts must not be met by a signal to all before it knows that the signal is for its parent."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _heed_the_parent_alone(worker: int) -> None:
     """A signal to all processes of a job is for the parent, which finishes its step and needs its batches until then."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "sigtimedwait"):  # where the system tells who sends a signal
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    else:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 
 
 def _end_with_the_parent() -> None:

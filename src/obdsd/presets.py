@@ -206,7 +206,7 @@ def resolve(given: Mapping[str, Any]) -> TrainOptions:
 
 def beyond_preset(config: Mapping[str, Any]) -> dict[str, Any]:
     """Of a run's configuration what its preset does not say, so that another preset or other data bring their own settings."""
-    if not {"data", "preset"} <= config.keys():
+    if not all(isinstance(config.get(name), str) for name in ("data", "preset")):  # whoever reads the options refuses what is no text
         return dict(config)
     parts = {} if _is_preset(config["preset"]) else {name: config[name] for name in PARTS if name in config}
     usual = {**as_dict(preset(config["preset"], config["data"], **parts)), **dict.fromkeys(parts)}

@@ -75,8 +75,8 @@ def test_the_table_of_the_readme_has_each_row_with_and_without_re_ranking(recipe
     (recipes / "reranking.json").write_text(json.dumps({place: {"test": found} for place in places}))
     monkeypatch.setattr(numbers, "RESULTS", recipes)
     lines = {cells[0]: cells[1:] for cells in cells_of(advice.short_table(""))}
-    assert lines["plain loss on these, 512 numbers"] == ["41.0", "4.1", "20.0", "2.0"]
-    assert lines["plain loss on these, 512 numbers, re-ranked"] == ["50.0", "10.0", "", ""]
+    assert lines["a head on these, Multi-Similarity, 512 numbers"] == ["41.0", "4.1", "20.0", "2.0"]
+    assert lines["a head on these, Multi-Similarity, 512 numbers, re-ranked"] == ["50.0", "10.0", "", ""]
     assert lines["untrained, `--pooling gem`"][:2] == ["20.0", "3.0"]
     assert lines["untrained, `--pooling gem`, re-ranked"][:2] == ["30.0", "4.0"]
     assert list(lines)[:2] == ["untrained features", "untrained features, re-ranked"]

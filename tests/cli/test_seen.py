@@ -2,11 +2,13 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from obdsd.data import open_data
+from obdsd.data.check import check_unseen
 from obdsd.models import Embedder
 from tests.cli.conftest import SMALL
 
@@ -91,6 +93,22 @@ def test_held_out_items_are_told(obdsd, rows, written, tmp_path):
     code, _, told = obdsd("evaluate", run, tmp_path / "y.npz")
     line = "36 of the 36 items of test were held out in its training and may have chosen its epoch\n"
     assert (code, told.count("model="), line in told) == (0, 1, True)
+
+
+def test_a_file_of_embeddings_tells_what_its_model_has_seen(obdsd, trained, rows, tmp_path):
+    """Where its training classes are scored again."""
+    assert obdsd("embed", trained.folder, rows, "--out", tmp_path / "all.npz")[0] == 0
+    assert "model=" not in obdsd("evaluate", tmp_path / "all.npz")[2]
+    code, _, told = obdsd("evaluate", tmp_path / "all.npz", "--merge")
+    line = f"model={tmp_path / 'all.npz'}: 12 of the 20 classes of test have names of its training classes and may not be new to it\n"
+    assert (code, line in told) == (0, True)
+
+
+def test_of_a_model_that_does_not_say_which_items_trained_it_it_is_told(trained, rows):
+    """An earlier version knew image files by samples of their bytes, which cannot be compared."""
+    seen = Embedder.load(trained.folder / "model").trained_on
+    remark, *_ = check_unseen("m", replace(seen, items={}, parts={}), {"test": open_data(rows, seed=seen.split_seed)["test"]})
+    assert remark == "model=m: it does not say which items trained it, as an earlier version saved it; items of test may be among them"
 
 
 def test_a_copy_across_the_line_is_no_reason_to_refuse_its_own_test(obdsd, rows, tmp_path):

@@ -86,13 +86,15 @@ def test_a_head_that_makes_things_worse_is_named(rows, tmp_path, capsys, init, a
     assert f"\n  {advice}\n" in printed
 
 
-def test_untrained_features_that_are_better_can_be_searched_at_once():
+@pytest.mark.parametrize(("seen", "flags"), [({}, ""), ({"size": 64, "pooling": "gem"}, " --size 64 --pooling gem")])
+def test_untrained_features_that_are_better_can_be_searched_at_once(seen, flags):
+    """The very features that the run was compared with."""
     untrained = {"frozen features": {"recall@1": 0.5, "map@r": 0.2}}
-    options = TrainOptions(data="folder:my photos", backbone="tf_efficientnet_lite0", pretrained="offline")
+    options = TrainOptions(data="folder:my photos", backbone="tf_efficientnet_lite0", pretrained="offline", **seen)
     lines = _advice(SimpleNamespace(options=options, reference=untrained, scores={"recall@1": 0.4, "map@r": 0.1}), 0.1)
     assert lines[-2:] == [
-        "  or take the untrained features: obdsd index tf_efficientnet_lite0:offline 'folder:my photos' --out photos.index",
-        "  or as a file: obdsd embed tf_efficientnet_lite0:offline 'folder:my photos' --out rows.parquet",
+        f"  or take the untrained features: obdsd index tf_efficientnet_lite0:offline 'folder:my photos'{flags} --out photos.index",
+        f"  or as a file: obdsd embed tf_efficientnet_lite0:offline 'folder:my photos'{flags} --out rows.parquet",
     ]
 
 

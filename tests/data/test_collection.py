@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from obdsd.data.collection import collect, collect_unlabelled, loader_workers
+from obdsd.data.collection import collect, collect_unlabelled, grouped, loader_workers
 from obdsd.data.items import ImageFiles, Rows
 from obdsd.errors import InputError
 
@@ -125,6 +125,11 @@ def test_processes_read_image_files_and_nothing_else(tmp_path, monkeypatch):
     assert loader_workers(256, made()["train"]) == 256
     with pytest.raises(InputError, match=r"^workers=257 is more processes than 64 cores and 256 GiB of memory carry"):
         loader_workers(257, made()["train"])
+
+
+def test_items_without_a_group_are_in_none():
+    assert grouped(["", "b", "", "a", "b"]).tolist() == [3, 2, 4, 1, 2]
+    assert grouped(["nan", "1.0", "nan"]).tolist() == [2, 0, 3]
 
 
 def test_classes_are_split_as_asked_to_the_last():

@@ -59,10 +59,11 @@ def test_boxes_crop(tmp_path):
     assert ImageFiles(tmp_path, ["a.png"], [(5, 6, 25, 26)]).name(0) == "a.png"
 
 
-def test_content_is_the_files_size_box_and_a_sample_of_its_bytes(tmp_path):
+def test_content_is_that_of_the_whole_file_and_the_box(tmp_path):
+    """Uncompressed pictures with plain margins may differ in few bytes, anywhere."""
     whole = np.random.default_rng(0).integers(0, 256, 100_000, dtype=np.uint8)
     seen = []
-    for change in (None, 0, 4095, 50_000, 95_904, 99_999):
+    for change in (None, 0, 20_000, 50_000, 80_001, 99_999):
         other = whole.copy()
         other[slice(0) if change is None else change] ^= 1
         (tmp_path / "a.jpg").write_bytes(other.tobytes())
@@ -71,7 +72,7 @@ def test_content_is_the_files_size_box_and_a_sample_of_its_bytes(tmp_path):
     (tmp_path / "a.jpg").write_bytes(np.delete(whole, 20_000).tobytes())
     seen.append(ImageFiles(tmp_path, ["a.jpg"]).content(0))
     assert len(set(seen)) == len(seen)
-    assert max(map(len, seen)) < 3 * 4096 + 30
+    assert {*map(len, seen)} == {16}
     (tmp_path / "copy.jpg").write_bytes((tmp_path / "a.jpg").read_bytes())
     assert ImageFiles(tmp_path, ["copy.jpg"]).content(0) == seen[-1]
     os.mkfifo(tmp_path / "pipe.jpg")

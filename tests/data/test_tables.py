@@ -65,6 +65,8 @@ BOMBS = {  # each takes over 2 MB in memory and less than 1/100 of that on the d
     "vectors.npz": lambda path: npz(path, embeddings=np.ones((2000, 500), np.float32), labels=np.arange(2000) % 9),
     "labels.npz": lambda path: npz(path, embeddings=np.eye(9, 2, dtype=np.float32) + 1, labels=np.array([LONG] * 9)),
     "rows.csv.gz": zipped,
+    "one-long.parquet": rows_of(path=["a.png"] * 40, label=[LONG] + ["x"] * 39),
+    "one-long.csv": lambda path: path.write_text("path,label\n" + "a.png,x\n" * 40 + f"a.png,{LONG}\n"),
 }
 
 

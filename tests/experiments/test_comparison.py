@@ -171,6 +171,16 @@ def test_finished_runs_are_not_repeated_and_interrupted_ones_continue(rows, fini
         assert (old.means, old.differences, old.over_classes) == (new.means, new.differences, new.over_classes)
 
 
+def test_more_processes_than_the_machine_carries_are_refused_before_any_run(rows, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    asked = {"ms": rows["ms"].replace(workers=5)}
+    with pytest.raises(InputError, match=r"^jobs × workers=10 is more processes than 2 cores"):
+        compare(asked, SEEDS, tmp_path / "out", jobs=2, show=False)
+    with pytest.raises(InputError, match=r"^workers=99 is more processes than 2 cores"):
+        train(rows["ms"].replace(workers=99, out=str(tmp_path / "out" / "run")), show=False)
+    assert not (tmp_path / "out").exists()
+
+
 def test_several_processes_give_the_same_numbers(rows, finished, tmp_path):
     comparison, _ = finished
     again = compare({name: rows[name] for name in ("ms", "ms+psd")}, SEEDS[:1], tmp_path, jobs=2, show=False)

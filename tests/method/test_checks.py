@@ -19,6 +19,7 @@ from tests.refusing import refused
 Z = slow.unit_rows(4, 3, seed=0)
 D = Z @ Z.T
 NAN, INF = float("nan"), float("inf")
+ONE_INFINITE = torch.tensor([[0.0, INF, 0.0, 0.0], *[[0.0] * 4] * 3])
 LOOP = torch.tensor([[0.0, 2.0, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])  # eigenvalues 2, 0, -2
 distill = SelfDistillation(1.0, ramp="constant")
 no_matrix = SelfDistillation(1.0, ramp="constant", targets=lambda teacher, temperature: torch.ones(4))
@@ -125,6 +126,13 @@ BAD = [
     (lambda: obdsd.diffuse(D, LOOP, 0.5), "the walk's end=-inf..inf must be finite: I - omega * transition is singular"),
     (lambda: obdsd.diffuse(D, LOOP, 0.5, symmetric=False), "the walk's end=-inf..inf must be finite"),
     (lambda: obdsd.diffuse(NAN * D, D / 9, 0.5), "the walk's end=nan..nan must be finite"),
+    *(
+        (
+            lambda how=how: obdsd.diffuse(torch.eye(4), D / 9 + ONE_INFINITE, 0.5, symmetric=how),
+            "something in it or in the state is not finite",
+        )
+        for how in (None, False)
+    ),
     (lambda: obdsd.softmax_transition(D, 1e-40), "temperature=1e-40 must be a positive finite number, from 1e-18 to 1e18"),
     (lambda: BatchDiffusion(0.3, "softmax", 1e-40), "walk_temperature=1e-40 must be a positive finite number, from 1e-18 to 1e18"),
     (lambda: SelfDistillation(1.0, temperature=1e300), "temperature=1e+300 must be a positive finite number, from 1e-18 to 1e18"),

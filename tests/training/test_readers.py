@@ -7,6 +7,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -164,6 +165,18 @@ def test_the_files_of_a_run(finished, tmp_path, data, name):
     content = (folder / name).read_bytes()
     (tmp_path / name).write_bytes(data.draw(spoilt(content, *READ[name]) if READ[name] else damaged(content)))
     assert only_refuses(lambda path: RunRecord.read(path).last_epoch, tmp_path)
+
+
+@fuzz
+@given(data=st.data())
+def test_the_rows_that_a_run_keeps(finished, tmp_path, data):
+    for each in READ:
+        if (finished("ms").folder / each).exists():
+            shutil.copy(finished("ms").folder / each, tmp_path / each)
+    whole = io.BytesIO()
+    np.savez(whole, train=np.eye(5, 3, dtype=np.float32), test=np.ones((4, 3), np.float32))
+    (tmp_path / "rows.npz").write_bytes(data.draw(damaged(whole.getvalue())))
+    assert only_refuses(lambda path: RunRecord.read(path).rows(), tmp_path)
 
 
 @pytest.fixture

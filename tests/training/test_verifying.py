@@ -13,6 +13,7 @@ from obdsd.errors import InputError
 from obdsd.models import Embedder
 from obdsd.training import RunRecord, train
 from obdsd.training.verifying import verify_run
+from tests.data.trees import refused
 
 ALL = {"evaluate_every": 1, "test_every": 1, "val_fraction": 0.3, "reference": True}
 WHOLE, SAME, DATA, ROWS, SCORES = (
@@ -78,6 +79,7 @@ EDITED = [
     ("result.json", lambda result: result["system"].update(weight=2.0), {SAME: "weight: result.json 2.0, config.yaml "}),
     ("result.json", lambda result: result.update(epoch=7), {SAME: "metrics.jsonl has the epochs [0, 1], result.json the epoch 7"}),
     ("result.json", lambda result: result.pop("system"), {SAME: "a field is not there, or not what it should be (KeyError('system'))"}),
+    ("result.json", lambda result: result["reranked"].update(auto={"recall@1": 1.0}), {SCORES: "re-ranked scores (auto) of result.json"}),
     ("reference.json", raised("frozen features", "recall@1"), {SAME: "recall@1: frozen features in result.json"}),
     ("per_class.json", raised("recall@1", 0), {SCORES: ": recall@1 of per_class.json"}),
     (
@@ -96,6 +98,14 @@ def test_a_number_that_does_not_follow_is_named(copy, name, change, expected):
     for what, text in expected.items():
         assert len(found[what]) == 1
         assert text in found[what][0]
+
+
+def test_kept_rows_that_cannot_be_read_are_one_line(copy):
+    np.save(copy / "rows.npy", np.eye(3))
+    for content in (b"", b"PK", (copy / "rows.npy").read_bytes()):
+        (copy / "rows.npz").write_bytes(content)
+        with refused("rows.npz: is damaged (", "); remove it, and it is computed anew"):
+            RunRecord.read(copy).rows()
 
 
 def test_rounding_within_the_tolerance_agrees(copy):

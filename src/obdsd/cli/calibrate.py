@@ -77,7 +77,7 @@ def _measure(index: Index, data: str, options: Options) -> None:
         options = replace(options, test_fraction=1.0)
     embedder, collection = open_both(model, data, options)
     chosen = check_scorable(data, collection.parts, options.part)
-    tell_seen(model, embedder, chosen)
+    tell_seen(model, embedder.trained_on, chosen)
     rates = _rates(options.rates, sum(map(len, chosen.values())))
     import numpy as np
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from obdsd.data import Collection, Part, Photos
     from obdsd.models import Embedder
+    from obdsd.provenance import TrainedOn
 
 MODEL = "A model folder, a run folder, or BACKBONE:WEIGHTS such as tf_efficientnet_lite0:offline or resnet50:weights.pth."
 
@@ -97,7 +98,7 @@ def run(options: Options) -> None:
     tell_remarks(whole)
     collection = whole if options.part == "all" else replace(whole, parts={options.part: whole[options.part]})
     if scored := {name: part for name, part in collection.parts.items() if name not in ("train", "val")}:
-        tell_seen(options.model, embedder, scored)
+        tell_seen(options.model, embedder.trained_on, scored)
     items, splits = collection.joined()
     start = time.monotonic()
     matrix = embed_part(embedder, items, whole, options)
@@ -183,11 +184,11 @@ def tell_remark(line: str) -> None:
     print(f"obdsd: {printable(line)}", file=sys.stderr)
 
 
-def tell_seen(model: str, embedder: Embedder, parts: Mapping[str, Part]) -> None:
+def tell_seen(model: str, trained_on: TrainedOn | None, parts: Mapping[str, Part]) -> None:
     """Refuse items that trained the model; what else its scores may owe to its training is told on standard error."""
     from obdsd.data.check import check_unseen
 
-    for remark in check_unseen(model, embedder.trained_on, parts):
+    for remark in check_unseen(model, trained_on, parts):
         print(f"obdsd: {remark}", file=sys.stderr)
 
 

@@ -79,12 +79,11 @@ def run(options: Options) -> None:
         embedder, collection = open_both(options.model, options.data, options)
         rows_of = partial(embed_part, embedder, collection=collection, options=options)
     chosen = check_scorable(source, collection.parts, options.part, options.ks)
-    if embedder is not None:
-        tell_seen(options.model, embedder, chosen)
+    tell_seen(options.model, collection.trained_on if embedder is None else embedder.trained_on, chosen)
     trained_on = None if embedder is None else embedder.trained_on
     held_out = _held_out(options, source, collection, options.split_seed or (trained_on.split_seed if trained_on else None) or 0)
     if embedder is not None and held_out:
-        tell_seen(options.model, embedder, held_out)
+        tell_seen(options.model, trained_on, held_out)
     from obdsd.evaluation import Points, Scores, evaluate
     from obdsd.search.scoring import choose, scores_of
 

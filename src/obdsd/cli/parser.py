@@ -174,7 +174,7 @@ def _help(each: dataclasses.Field[Any]) -> str:
         default = f"{default:g}"
     elif isinstance(default, tuple):
         default = ",".join(map(str, default))
-    if each.name in BY_PRESET and default is not None:
+    if each.name in BY_PRESET and default not in (None, dataclasses.MISSING):
         default = f"{default} in the paper"
     elif each.name == "preset" and each.default:
         default = "recommended"

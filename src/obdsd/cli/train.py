@@ -123,7 +123,13 @@ def _advice(record: RunRecord, lost: float) -> list[str]:
         lines.append("  let held-out classes choose the epoch: --val-fraction 0.3 --select best")
     if options.backbone != "features" and options.pretrained and options.init is None:
         source = shlex.quote(f"{options.backbone}:{options.pretrained}")
-        data = shlex.quote(options.data)
+        data = " ".join([shlex.quote(options.data), *_seen_alike(options)])
         lines.append(f"  or take the untrained features: obdsd index {source} {data} --out photos.index")
         lines.append(f"  or as a file: obdsd embed {source} {data} --out rows.parquet")
     return lines
+
+
+def _seen_alike(options: Options) -> list[str]:
+    """The flags by which untrained features are those that the run was compared with."""
+    flags = ["--size", str(options.size)] if options.size else []
+    return flags if options.pooling == "avg" else [*flags, "--pooling", options.pooling]

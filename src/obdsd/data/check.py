@@ -134,6 +134,7 @@ def check_unseen(model: str, trained_on: TrainedOn | None, chosen: Mapping[str, 
     classes = {short_digest(name.encode()) for part in chosen.values() for name in part.class_names}
     known = classes & {*trained_on.classes.get("train", "").split()}
     remarks = {
+        f"it does not say which items trained it, as an earlier version saved it; items of {where} may be among them": not trained_on.items,
         f"{len(chose)} of the {len(items)} items of {where} were held out in its training and may have chosen its epoch": chose,
         f"{len(known)} of the {len(classes)} classes of {where} have names of its training classes and may not be new to it": known,
     }

@@ -14,6 +14,7 @@ from obdsd.data.items import Items, Rows
 from obdsd.data.part import Part
 from obdsd.errors import InputError
 from obdsd.processes import check_carried
+from obdsd.provenance import TrainedOn
 
 Load = TypeVar("Load", bound=Callable[..., Any])
 SPLITS = ("train", "val", "test", "query", "gallery")
@@ -32,7 +33,7 @@ class Collection:
 
     Only a training needs all this (`obdsd.data.check.check_trainable`). `left_out` holds the names of items of each part that were left out
     as they cannot be used, `remarks` what a reader of the data noticed, `photos` where the images are that rows were made of, `made_by`
-    how.
+    how, `trained_on` what the model was trained on that made them.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Collection:
     remarks: Sequence[str] = ()
     photos: Photos | None = None
     made_by: dict[str, str | int] | None = None
+    trained_on: TrainedOn | None = None
 
     def __getitem__(self, name: str) -> Part:
         if name not in self.parts:
@@ -168,6 +170,18 @@ def numbered(values: Sequence[Any], as_listed: bool = False) -> tuple[NDArray[An
     names, first, numbers = np.unique(np.asarray(values, dtype=object).astype(str), return_index=True, return_inverse=True)
     order = np.argsort(first) if as_listed else np.arange(len(names))
     return names[order], np.argsort(order)[numbers]
+
+
+def grouped(values: Sequence[Any]) -> NDArray[np.int64]:
+    """The group of each item; one whose cell is empty or NaN is in none, so it gets one of its own.
+
+    >>> grouped(["a", "", "a", ""]).tolist()
+    [1, 2, 1, 3]
+    """
+    names, groups = numbered(values)
+    alone = np.isin(names, ("", "nan"))[groups]
+    groups[alone] = len(names) + np.arange(alone.sum())
+    return groups
 
 
 def some(names: Sequence[str], most: int = 5) -> str:

@@ -20,7 +20,7 @@ import pyarrow.compute
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from obdsd.data.collection import Collection, Photos, collect, collect_unlabelled, numbered, training_defaults
+from obdsd.data.collection import Collection, Photos, collect, collect_unlabelled, grouped, training_defaults
 from obdsd.data.columns import MEANINGS, column_for, missing, part_meant, plain
 from obdsd.data.items import Rows
 from obdsd.data.tables import cells, check_inflated, read_table
@@ -65,7 +65,7 @@ def embeddings(path: Path, seed: int = 0, test_fraction: float = 0.5) -> Collect
     else:
         labels = vectors.labels.tolist()
         collection = collect(str(path), items, labels, splits, groups=vectors.groups, seed=seed, test_fraction=test_fraction)
-    return replace(collection, photos=vectors.photos, made_by=vectors.made_by)
+    return replace(collection, photos=vectors.photos, made_by=vectors.made_by, trained_on=vectors.trained_on)
 
 
 def read_vectors(path: Path) -> Vectors:
@@ -85,7 +85,7 @@ def read_vectors(path: Path) -> Vectors:
             raise InputError(f"{path}: labels are fractions, NaN or too large; give whole numbers or names")
         columns["labels"] = labels.astype(np.int64)
     texts = {name: _text(path, name, column) for name, column in columns.items()}
-    groups = numbered(texts["group"].tolist())[1] if "group" in texts else None
+    groups = grouped(texts["group"].tolist()) if "group" in texts else None
     photos, trained_on = _photos(file.notes.get(PHOTOS)), _trained_on(file.notes.get(TRAINED_ON))
     return Vectors(
         matrix,

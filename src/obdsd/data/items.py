@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +14,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from obdsd.errors import InputError
-from obdsd.files import check_file
+from obdsd.files import check_file, file_digest
 
 Box = tuple[int, int, int, int]
-SAMPLE = 4096  # bytes at each of the three places of a file that stand for its content
 
 
 @runtime_checkable
@@ -92,16 +90,10 @@ class ImageFiles:
         return Counter(self.paths)
 
     def content(self, position: int) -> bytes:
-        """The file's size, the box, and the bytes at its begin, middle and end."""
+        """A digest of the box and the whole file: of parts of a file, plain margins may be alike in different pictures."""
         path = self.root / self.paths[position]
         check_file(path)
-        with path.open("rb", buffering=0) as file:
-            size = file.seek(0, os.SEEK_END)
-            content = f"{size} {self._box(position)} ".encode()
-            for place in (0, (size - SAMPLE) // 2, size - SAMPLE):
-                file.seek(max(0, place))
-                content += file.read(SAMPLE)
-        return content
+        return file_digest(path, repr(self._box(position)).encode())
 
 
 def read_image(path: Path, side: int | None = None) -> Image.Image:

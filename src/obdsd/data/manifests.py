@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from obdsd.data.collection import Collection, collect, collect_unlabelled, numbered
+from obdsd.data.collection import Collection, collect, collect_unlabelled, grouped
 from obdsd.data.columns import column_for, missing, part_meant
 from obdsd.data.items import Box, ImageFiles
 from obdsd.data.tables import cells, read_table
@@ -38,7 +38,7 @@ def manifest(path: Path, seed: int = 0, test_fraction: float = 0.5, root: Path |
                 raise InputError(f"{path}: row {row + 1} has no {required}; fill it or remove the row")
     home = path.parent if root is None else root
     items = ImageFiles(home, _inside(path, home, columns["path"]), _boxes(path, columns))
-    groups = numbered(columns["group"])[1] if "group" in columns else None
+    groups = grouped(columns["group"]) if "group" in columns else None
     splits = _splits(path, columns)
     if "label" not in columns:
         return collect_unlabelled(str(path), items, splits or ["test"] * len(columns["path"]), missing(there, "label"), groups)

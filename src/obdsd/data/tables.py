@@ -42,9 +42,13 @@ def cells(path: Path, name: str, column: pa.ChunkedArray) -> list[Any]:
         raise InputError(f"{path}: column {name!r} holds {column.type}; give one text or number a row")
     try:
         if pa.types.is_dictionary(column.type):
-            lengths = [pa.compute.binary_length(chunk.dictionary).take(chunk.indices) for chunk in column.chunks]
+            texts = [pa.compute.binary_length(chunk.dictionary) for chunk in column.chunks]
+            lengths = [each.take(chunk.indices) for each, chunk in zip(texts, column.chunks, strict=True)]
             check_inflated(path, sum(pa.compute.sum(each).as_py() or 0 for each in lengths))
             column = column.cast(column.type.value_type)
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            longest = pa.compute.max(pa.compute.binary_length(column)).as_py() or 0
+            check_inflated(path, 4 * len(column) * longest)  # an array holds each as long as the longest
         return column.to_pylist()
     except (pa.ArrowException, UnicodeError) as fault:
         raise InputError(f"{path}: column {name!r} cannot be read ({' '.join(str(fault).split())[:200]}); write it anew") from fault

@@ -54,6 +54,7 @@ def carry_out(
     to `keep_going`, is told of when the others are through. `count` counts the runs of several plans; it is told of those of this one.
     """
     check_carried("jobs", jobs)
+    check_carried("jobs × workers", jobs * max((options.workers or 0 for options in plan.values()), default=0))
     count = count or Count("runs", len(plan))
     due = {key: todo for key, options in plan.items() if (todo := _left_to_do(options)) is not None}
     for key in plan:

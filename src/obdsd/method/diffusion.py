@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import torch
@@ -85,18 +86,19 @@ def diffuse(
     asymmetry = (S.detach() - S.detach().mT).amax() if look or symmetric else None  # the largest of ±x is |x|
     M = -omega * S
     M.diagonal().add_(1)
+    total = M.detach().sum()  # a solver may turn an infinite entry into a finite answer
     # The solvers' own error checks would wait for the device: what they found is judged with the result.
     if asymmetry is None or (look and asymmetry != 0):
-        return _judged(torch.linalg.solve_ex(M, start)[0])
+        return _judged(torch.linalg.solve_ex(M, start)[0], total)
     U, failed = torch.linalg.cholesky_ex(M, upper=True)
     if look and failed:  # symmetric, but no transition matrix
-        return _judged(torch.linalg.solve_ex(M, start)[0])
+        return _judged(torch.linalg.solve_ex(M, start)[0], total)
     del M  # each is as large as the batch squared
     # M = UᵀU gives AᵀUᵀU = startᵀ: transposed, nothing is copied, as cholesky_solve would.
     Y = torch.linalg.solve_triangular(U, start.mT, upper=True, left=False)
     del start
     A = torch.linalg.solve_triangular(U.mT, Y, upper=False, left=False).mT
-    return _judged(A, asymmetry, failed, tolerance=2e-2 if transition.dtype in HALF else 1e-4)
+    return _judged(A, total, asymmetry, failed, tolerance=2e-2 if transition.dtype in HALF else 1e-4)
 
 
 def _judged(A: Tensor, *of_matrix: Tensor, tolerance: float = 0.0) -> Tensor:
@@ -107,12 +109,12 @@ def _judged(A: Tensor, *of_matrix: Tensor, tolerance: float = 0.0) -> Tensor:
     return A
 
 
-def _judge(tolerance: float, low: float, high: float, asymmetry: float = 0.0, failed: float = 0.0) -> None:
+def _judge(tolerance: float, low: float, high: float, total: float, asymmetry: float = 0.0, failed: float = 0.0) -> None:
     remedy = "leave symmetric out, or pass symmetric_transition(D)"
     require(not asymmetry > tolerance, "transition", f"{asymmetry:.3g} from its transpose", "must be symmetric", remedy)
     rule = "must have eigenvalues from -1 to 1 and no NaN to be solved as symmetric"
     require(not failed, "transition", "no transition matrix", rule, remedy)
-    finite = float("-inf") < low <= high < float("inf")
+    finite = all(map(math.isfinite, (low, high, total)))
     rule = "must be finite: I - omega * transition is singular, or something in it or in the state is not finite"
     require(finite, "the walk's end", f"{low:.3g}..{high:.3g}", rule, "pass rows that sum to 1")
 

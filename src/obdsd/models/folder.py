@@ -22,8 +22,9 @@ from obdsd.models.weights import read_tensors
 from obdsd.preprocessing import LARGEST_IMAGE, Preprocessing, check_choice, check_length
 from obdsd.provenance import TrainedOn, read_made_by
 
-FORMAT = 7
-EARLIER: dict[int, dict[str, Any]] = {6: {"branches": None}}
+FORMAT = 8
+EARLIER: dict[int, dict[str, Any]] = {7: {}}
+EARLIER[6] = {**EARLIER[7], "branches": None}
 EARLIER[5] = {**EARLIER[6], "feature_power": 1.0}
 EARLIER[4] = {**EARLIER[5], "slices": 1, "slice_weights": []}
 EARLIER[3] = {**EARLIER[4], "made_by": None}
@@ -138,6 +139,8 @@ def read(folder: Path) -> tuple[Description, dict[str, Tensor]]:
     if isinstance(record, dict):
         if isinstance(record.get("format"), int) and record["format"] in EARLIER:
             record = {**record, **EARLIER[record["format"]], "format": FORMAT}
+            if isinstance(record["trained_on"], dict) and record.get("preprocessing") is not None:  # image files were known by samples
+                record["trained_on"] = {**record["trained_on"], "items": {}}
         check_format(path, "model", record, FORMAT, "save the model again")
     try:
         model = _checked(record)

@@ -13,9 +13,7 @@ import pyarrow.parquet
 from obdsd.data.items import Box, ImageFiles, Items
 from obdsd.data.tables import cells, read_table
 from obdsd.errors import InputError
-from obdsd.files import check_file
-
-CHUNK = 1 << 20  # bytes of a file that are read at once
+from obdsd.files import check_file, file_digest
 
 
 class Item(NamedTuple):
@@ -47,17 +45,8 @@ def stamped(items: Items, position: int, name: str, label: str | None, source: i
     check_file(path)
     about = path.stat()  # before it is read: what changes meanwhile is embedded again next time
     same = before is not None and (before.bytes, before.modified, before.box) == (about.st_size, about.st_mtime_ns, box)
-    digest = before.digest if before is not None and same else _digest(path, box)
+    digest = before.digest if before is not None and same else file_digest(path, repr(box).encode()).hex()
     return Item(name, label, source, file, box, about.st_size, about.st_mtime_ns, digest)
-
-
-def _digest(path: Path, box: Box | None) -> str:
-    """Of the whole file and the box: a photo that was copied, touched or renamed is the same."""
-    digest = hashlib.blake2b(repr(box).encode(), digest_size=16)
-    with path.open("rb", buffering=0) as file:
-        while content := file.read(CHUNK):
-            digest.update(content)
-    return digest.hexdigest()
 
 
 def write_items(file: IO[bytes], items: Sequence[Item]) -> None:

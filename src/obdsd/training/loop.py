@@ -24,7 +24,7 @@ from obdsd.evaluation import Scores
 from obdsd.evaluation.scores import finite_or_none
 from obdsd.models.weights import fit
 from obdsd.options import PARTS, TrainOptions, as_dict
-from obdsd.processes import first_process, versions
+from obdsd.processes import check_carried, first_process, versions
 from obdsd.stopping import Stop
 from obdsd.terminal import Tell, TrainingDisplay, Watch, stages, training_display
 from obdsd.training import build
@@ -296,6 +296,7 @@ def train(options: TrainOptions, *, show: bool | Watch = True, notes: Sequence[s
     shown once the options and the data are known to be sound.
     """
     path, show = run_path(options), show if first_process() else False
+    check_carried("workers", options.workers or 0)
     with Stop() as stop, _usual_threads():
         ranks = Ranks(engine(options.device, options.precision))
         with ranks.together(), RunFolder(path, writes=ranks.rank == 0) as folder:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ if TYPE_CHECKING:  # what takes seconds to import is not needed to tell what is 
     from obdsd.evaluation.scores import PerClass
     from obdsd.models import Embedder
 
-FORMAT = 5  # 4 knew image files by their sizes alone
+FORMAT = 6  # 4 knew image files by their sizes alone, 5 by a sample of their bytes
 LOCK_SECONDS = 10  # that a process may take to end after it was told to
 TRAIN_OR_COMPARE = "give the folder of a finished obdsd train or obdsd compare"
 
@@ -132,9 +133,9 @@ class RunRecord:
         if not file.exists():
             return {}
         try:
-            with np.load(file) as kept:
+            with file.open("rb") as stream, np.load(stream) as kept:
                 return {name: kept[name] for name in kept.files}
-        except (OSError, ValueError, zipfile.BadZipFile) as damage:
+        except (OSError, ValueError, EOFError, TypeError, zlib.error, zipfile.BadZipFile) as damage:  # a bare .npy is no context, too
             raise InputError(f"{file}: is damaged ({' '.join(str(damage).split())[:120]}); remove it, and it is computed anew") from damage
 
 

@@ -132,19 +132,21 @@ def _other_scores(record: RunRecord, scoring: Scoring, tolerance: float) -> Iter
     scores = scoring.final()
     assert scores.per_class is not None
     yield from _differences("scores of result.json", record.scores, again, scores.as_dict(), tolerance)
-    for name, own in scoring.reranked().items():
-        yield from _differences(f"re-ranked scores ({name}) of result.json", record.reranked.get(name, {}), again, own, tolerance)
+    reranked = scoring.reranked()
+    for name in dict.fromkeys([*record.reranked, *reranked]):
+        said, found = record.reranked.get(name, {}), reranked.get(name, {})
+        yield from _differences(f"re-ranked scores ({name}) of result.json", said, again, found, tolerance)
     if record.validation is not None:
         yield from _differences("validation of result.json", record.validation, again, scoring.validation().as_dict(), tolerance)
     if record.reference and scoring.collection.kind == "embeddings":  # of images the network before the training is not kept
         for name, own in scoring.reference_anew().items():
             yield from _differences(f"{name} of result.json", record.reference.get(name, {}), again, own, tolerance)
-    said, classes = record.per_class, scores.per_class
-    if said["labels"] != [str(label) for label in classes.labels] or said["queries"] != classes.queries.tolist():
+    kept, classes = record.per_class, scores.per_class
+    if kept["labels"] != [str(label) for label in classes.labels] or kept["queries"] != classes.queries.tolist():
         yield "per_class.json has other classes, or other numbers of queries"
         return
     for name, values in classes.values.items():
-        one, other = (dict(zip(said["labels"], column, strict=True)) for column in (said[name], values.tolist()))
+        one, other = (dict(zip(kept["labels"], column, strict=True)) for column in (kept[name], values.tolist()))
         yield from _differences(f"{name} of per_class.json", one, again, other, tolerance)
 
 
