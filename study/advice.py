@@ -96,7 +96,7 @@ ADVICE = (
         "psd in {regime}",
     ),
     Advice(
-        "they share the labels, as soft labels",
+        "the features of a larger network share the labels",
         "soft-better in {regime}",
         "the plain loss",
         PLAIN_HERE,

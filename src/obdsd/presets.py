@@ -92,7 +92,7 @@ REASONS: dict[tuple[str, Any], str] = {
     ("backbone", AT_HAND["backbone"]): "its weights came with the installation; --backbone resnet50.tv_in1k downloads others",
     ("head_init", "projection"): "the head begins as what the features know; a random one ended three points lower (docs/results.md)",
     ("pooling", "gem"): "CUB's untrained features find more by it than by averages; letters' find as much (docs/results.md)",
-    ("dim", 512): "measured together with gem (docs/results.md); --dim 128 takes a quarter of the space",
+    ("dim", 512): "on CUB it finds a point more than 128 numbers (docs/results.md); --dim 128 takes a quarter of the space",
     ("loss", "multi-similarity"): "no teacher; --preset ms+obd-sd is the paper's method, obdsd presets lists all",
     ("epochs", 40): "what did well on held-out classes of two data sets; choose your own with --val-fraction 0.3 --score validation",
 }
