@@ -36,7 +36,7 @@ def test_every_record_is_there_and_whole():
 def test_names_of_files_are_ascii_and_few():
     names = [str(file.relative_to(records.ROOT)) for file in records.RESULTS.rglob("*")]
     assert all(name.isascii() and not {*" ,"} & {*name} for name in names)
-    assert len(names) < 100
+    assert len(names) < 200  # not a file a run
 
 
 def test_rows_of_the_records_are_those_of_the_plan():
