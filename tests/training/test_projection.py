@@ -8,7 +8,6 @@ from obdsd.data import open_data
 from obdsd.errors import InputError
 from obdsd.models import Embedder
 from obdsd.training import train
-from obdsd.training.build import collection_of, model_of
 from obdsd.training.checkpoints import read_state
 from tests.training.reading import rewritten
 
@@ -73,15 +72,6 @@ def test_the_first_generation_teaches_though_the_second_begins_projected(options
 def test_images_are_embedded_for_it(image_options):
     P = head_of(train(image_options("ms", **STANDING, dim=16), show=False).folder)
     torch.testing.assert_close(P @ P.T, torch.eye(16), atol=1e-4, rtol=0)
-
-
-def test_a_length_that_nobody_asked_for_is_fitted_to_the_features(image_options):
-    """Of a small backbone beside what we advise; one that was asked for is refused before any image is embedded."""
-    advised = image_options("ms", **STANDING).replace(preset="recommended", dim=512, frozen=True)
-    model = model_of(advised, collection_of(advised))
-    assert model.dim == model.feature_dim < 512
-    with pytest.raises(InputError, match=r"dim=512 is more than the \d+ features that head_init=projection keeps; ask for fewer"):
-        model_of(advised.replace(preset="ms"), collection_of(advised))
 
 
 def test_more_than_there_is_cannot_be_projected(options):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -135,16 +135,12 @@ def model_of(options: TrainOptions, collection: Collection) -> Embedder:
         remedy = f"use backbone={FEATURES}" if rows else "use a backbone for images, as tiny-conv or resnet50"
         raise InputError(f"backbone={options.backbone} does not take {collection.kind}; {remedy}")
     width = len(collection["train"][0][0]) if rows else None
+    dim = options.dim
+    if width is not None and options.head_init == "projection" and (dim is None or options.preset == RECOMMENDED):
+        dim = min(dim or 128, width)  # it keeps what there is
     names = ("pooling", "head", "hidden", "branches", "slices", "slice_weights", "feature_power", "batchnorm", "pretrained", "size", "seed")
     same = {name: getattr(options, name) for name in names}
-    make = partial(Embedder, options.backbone, features=width, unit_features=options.frozen, **same)
-    model = make(dim=options.dim)
-    if options.head_init == "projection" and model.dim > model.feature_dim:
-        if options.dim is not None and options.preset != RECOMMENDED:
-            kept = f"is more than the {model.feature_dim} features that head_init=projection keeps"
-            raise InputError(f"dim={options.dim} {kept}; ask for fewer")
-        model = make(dim=model.feature_dim)
-    return model
+    return Embedder(options.backbone, dim=dim, features=width, unit_features=options.frozen, **same)
 
 
 def of_head(options: TrainOptions) -> TrainOptions:

@@ -20,6 +20,7 @@ from obdsd.data import Collection, Part
 from obdsd.data.check import scored_parts
 from obdsd.data.collection import loader_workers
 from obdsd.data.decoded import at_a_test
+from obdsd.errors import InputError
 from obdsd.evaluation import Points, Scores, evaluate
 from obdsd.evaluation.embedding import embed
 from obdsd.evaluation.scores import geometry
@@ -129,6 +130,8 @@ class Scoring:
         relational head it is one for each branch's features (branches × dim/branches × features/branches)."""
         features, dim, own = self._features(self.collection["train"]), self.model.dim, self.model.architecture
         rows = self.model.before_head(torch.from_numpy(features)).numpy()
+        if dim > rows.shape[1]:
+            raise InputError(f"dim={dim} is more than the {rows.shape[1]} features that head_init=projection keeps; ask for fewer")
         with self._stage("projection of the training set"):
             if own.branches:
                 parts = np.split(rows, own.branches, axis=1)
